@@ -1,0 +1,1 @@
+"""REST handlers, identity and kernel provisioner: one file per resource."""

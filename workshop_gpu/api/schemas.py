@@ -1,0 +1,262 @@
+"""Bodies of requests and answers. The OpenAPI description is made from these structs.
+
+Times (`…_at`) are seconds since 1970, UTC. Bytes are integers. An unknown key in a request is
+an error, so that a mistyped option is never silently ignored.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from workshop_gpu.conductor.effects import Holder
+from workshop_gpu.conductor.errors import ErrorReport
+from workshop_gpu.conductor.states import JobState, SlotState
+
+# requests
+
+
+class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """POST jobs. What is None takes the model's default; a seed that is None is drawn."""
+
+    model: str
+    prompt: str
+    negative_prompt: str = ""
+    seed: int | None = None
+    steps: int | None = None
+    guidance: float | None = None
+    width: int | None = None
+    height: int | None = None
+    images: int = 1
+    priority: Literal["urgent", "high", "normal", "low", "batch"] = "normal"
+
+
+class HoldRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """POST holds. `ttl_s` is at most an hour; renew it in time."""
+
+    model: str
+    ttl_s: float = 120.0
+
+
+class RenewRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """PUT holds/ID."""
+
+    ttl_s: float = 120.0
+
+
+class NameRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """PUT me: the name that others see for this participant."""
+
+    name: str
+
+
+# answers
+
+
+class ImageInfo(msgspec.Struct, frozen=True):
+    """One finished image; `url` is relative to the server's base URL."""
+
+    index: int
+    seed: int
+    url: str
+
+
+class Job(msgspec.Struct, frozen=True):
+    """A job. Prompts, seeds and images are there for its owner and for admins only."""
+
+    id: str
+    state: JobState
+    model: str
+    participant: str
+    mine: bool
+    position: int
+    expected_wait_s: float | None
+    waiting_for: str
+    step: int
+    steps: int
+    device: str | None
+    submitted_at: float
+    started_at: float | None
+    ended_at: float | None
+    params: dict[str, str | int | float] | None = None
+    """prompt, negative_prompt, seed, steps, guidance, width, height, images"""
+    images: list[ImageInfo] = []
+    error: ErrorReport | None = None
+
+
+class JobList(msgspec.Struct, frozen=True):
+    """GET jobs."""
+
+    jobs: list[Job]
+
+
+class Slot(msgspec.Struct, frozen=True):
+    """One model's presence on one GPU."""
+
+    device: str
+    model: str
+    state: SlotState
+    bytes: int
+    done_bytes: int
+    total_bytes: int
+    running_jobs: int
+    holds: int
+    pinned: bool
+    idle_s: float
+    error: ErrorReport | None = None
+
+
+class Model(msgspec.Struct, frozen=True):
+    """A model of the catalogue. `state` is the best of its slots' states, or "downloading"."""
+
+    id: str
+    title: str
+    description: str
+    kind: str
+    enabled: bool
+    reason: str
+    state: Literal["absent", "downloading", "loading", "ready", "leaving", "failed", "unavailable"]
+    problem: str
+    bytes: int
+    done_bytes: int
+    total_bytes: int
+    defaults: dict[str, int | float]
+    """steps, guidance, width, height"""
+    limits: dict[str, int]
+    """max_pixels, max_steps, max_images, size_multiple"""
+    pinned: bool
+    slots: list[Slot]
+
+
+class ModelList(msgspec.Struct, frozen=True):
+    """GET models. `problems` are mistakes of models.toml, with line and reason."""
+
+    models: list[Model]
+    problems: list[str] = []
+
+
+class Device(msgspec.Struct, frozen=True):
+    """A GPU and who holds its memory."""
+
+    id: str
+    name: str
+    state: str
+    total_bytes: int
+    free_bytes: int
+    holders: list[Holder]
+    slots: list[Slot]
+
+
+class Me(msgspec.Struct, frozen=True):
+    """Who asks: the participant, the kernel (None for a browser), and whether it may administer."""
+
+    participant: str
+    name: str
+    kernel: str | None
+    admin: bool
+
+
+class Status(msgspec.Struct, frozen=True):
+    """GET status."""
+
+    version: str
+    started_at: float
+    me: Me
+    devices: list[Device]
+    waiting: list[Job]
+    running: list[Job]
+    problems: list[str]
+
+
+class Hold(msgspec.Struct, frozen=True):
+    """A kernel's reference on a model."""
+
+    id: str
+    model: str
+    expires_in_s: float
+
+
+class HoldList(msgspec.Struct, frozen=True):
+    """GET holds."""
+
+    holds: list[Hold]
+
+
+class ErrorBody(msgspec.Struct, frozen=True):
+    """The body of every answer with a status of 400 or more: kind, message, then the facts,
+    all in one object."""
+
+    error: dict[str, str | int | float | bool | list[str] | None]
+
+
+# events of the stream; `event:` is the tag, `data:` the JSON, `id:` where to resume
+
+
+class SnapshotEvent(msgspec.Struct, frozen=True, tag="snapshot", tag_field="event"):
+    """First of every stream that does not resume, and whenever the reader fell behind."""
+
+    status: Status
+    models: list[Model]
+    mine: list[Job]
+
+
+class JobEvent(msgspec.Struct, frozen=True, tag="job", tag_field="event"):
+    """A job changed."""
+
+    job: Job
+
+
+class PreviewEvent(msgspec.Struct, frozen=True, tag="preview", tag_field="event"):
+    """The picture as it forms, for its owner only: `data` is a JPEG as a data: URL."""
+
+    job: str
+    step: int
+    steps: int
+    image: int
+    data: str
+
+
+class SlotEvent(msgspec.Struct, frozen=True, tag="slot", tag_field="event"):
+    """A slot changed; `freed_bytes` came back where it left, `why` says in words why."""
+
+    slot: Slot
+    freed_bytes: int
+    why: str
+
+
+class DeviceEvent(msgspec.Struct, frozen=True, tag="device", tag_field="event"):
+    """A GPU's account changed."""
+
+    device: Device
+
+
+class ModelsEvent(msgspec.Struct, frozen=True, tag="models", tag_field="event"):
+    """The catalogue changed, or a download went on."""
+
+    models: list[Model]
+    problems: list[str]
+
+
+class HoldEvent(msgspec.Struct, frozen=True, tag="hold", tag_field="event"):
+    """A hold of this kernel changed; `ended` says why it ended, "" while it lives."""
+
+    hold: Hold
+    ended: str
+
+
+class NoticeEvent(msgspec.Struct, frozen=True, tag="notice", tag_field="event"):
+    """Something that people should read."""
+
+    text: str
+    at: float
+
+
+StreamEvent = (
+    SnapshotEvent
+    | JobEvent
+    | PreviewEvent
+    | SlotEvent
+    | DeviceEvent
+    | ModelsEvent
+    | HoldEvent
+    | NoticeEvent
+)

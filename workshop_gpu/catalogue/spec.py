@@ -1,0 +1,60 @@
+"""One entry of the catalogue: what it is, where it lies, its defaults and limits."""
+
+import msgspec
+
+
+class Defaults(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a request gets that does not say otherwise. Sizes are pixels."""
+
+    steps: int = 30
+    guidance: float = 5.0
+    width: int = 1024
+    height: int = 1024
+
+
+class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a request may ask for at most. Width and height are multiples of `size_multiple`."""
+
+    max_pixels: int = 2048 * 2048
+    max_steps: int = 150
+    max_images: int = 8
+    size_multiple: int = 8
+
+
+class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where the weights come from: exactly one of the three is set.
+
+    `folder` is a diffusers pipeline folder, `hub` a Hugging Face repository id, `file` one
+    .safetensors file. `revision` and `variant` (such as "fp16") go with folder and hub.
+    """
+
+    folder: str = ""
+    hub: str = ""
+    file: str = ""
+    revision: str = ""
+    variant: str = ""
+
+
+class ModelSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A model that the instructor offers.
+
+    `kind` names the loader ("diffusers"). `dtype` is "float32", "float16", "bfloat16" or ""
+    (the device's default). `vram_gb` is the instructor's own figure for the weights in GB
+    (0: estimate it). `keep_warm_s` is how long an idle model stays before it may be dropped
+    without need. `reason` is shown where `enabled` is false.
+    """
+
+    id: str
+    title: str = ""
+    description: str = ""
+    kind: str = "diffusers"
+    source: Source
+    dtype: str = ""
+    defaults: Defaults = Defaults()
+    limits: Limits = Limits()
+    pin: bool = False
+    keep_warm_s: float = 900.0
+    vram_gb: float = 0.0
+    enabled: bool = True
+    reason: str = ""
+    thumbnail: str = ""

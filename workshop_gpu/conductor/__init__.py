@@ -1,0 +1,1 @@
+"""What happens next: a pure state machine without I/O, clock, randomness, logging or locks."""

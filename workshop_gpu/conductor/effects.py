@@ -1,0 +1,162 @@
+"""Orders that the conductor gives to the shell, and the views that it announces.
+
+Views are what the conductor knows of a thing at this moment; the API adds what only the host
+knows (prompts, names, image addresses).
+"""
+
+import msgspec
+
+from workshop_gpu.conductor.errors import ErrorReport, Fact
+from workshop_gpu.conductor.states import JobState, Priority, SlotState
+
+
+class JobView(msgspec.Struct, frozen=True):
+    """A job as the conductor sees it.
+
+    `position` counts from 1 among the waiting jobs (0 once it runs or has ended);
+    `expected_wait_s` are seconds until it starts, None while nothing is known.
+    `waiting_for` says in a word what a queued job waits for: "" (its turn), "load", "room",
+    "device". Times are of the conductor's clock; -1.0 means not yet.
+    """
+
+    job: str
+    participant: str
+    kernel: str | None
+    model: str
+    priority: Priority
+    state: JobState
+    device: str | None
+    position: int
+    expected_wait_s: float | None
+    waiting_for: str
+    step: int
+    steps: int
+    submitted_s: float
+    started_s: float
+    ended_s: float
+    error: ErrorReport | None
+
+
+class SlotView(msgspec.Struct, frozen=True):
+    """One model on one GPU. `bytes` are measured weights once ready, estimated before."""
+
+    device: str
+    model: str
+    state: SlotState
+    bytes: int
+    done_bytes: int
+    total_bytes: int
+    running_jobs: int
+    holds: int
+    pinned: bool
+    idle_s: float
+    error: ErrorReport | None
+
+
+class Holder(msgspec.Struct, frozen=True):
+    """A named part of a GPU's memory. `kind`: weights, working, freeing, foreign, margin."""
+
+    kind: str
+    name: str
+    bytes: int
+
+
+class DeviceView(msgspec.Struct, frozen=True):
+    """A GPU's account: `total_bytes` = `free_bytes` + the sum over `holders`
+    (free may be negative where others took what we had promised)."""
+
+    device: str
+    state: str
+    """starting, ready or lost"""
+    total_bytes: int
+    free_bytes: int
+    holders: tuple[Holder, ...]
+
+
+class HoldView(msgspec.Struct, frozen=True):
+    """A kernel's reference on a model."""
+
+    hold: str
+    participant: str
+    kernel: str | None
+    model: str
+    expires_in_s: float
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """Everything that the conductor knows, at one moment."""
+
+    devices: tuple[DeviceView, ...]
+    slots: tuple[SlotView, ...]
+    jobs: tuple[JobView, ...]
+    """Waiting in their order, then running; ended jobs are not in it."""
+    holds: tuple[HoldView, ...]
+
+
+class Effect(msgspec.Struct, frozen=True):
+    """The base of all effects."""
+
+
+class LoadModel(Effect, frozen=True):
+    """Load the model on the device; answered by SlotLoaded or LoadFailed (or WorkerDied)."""
+
+    device: str
+    model: str
+    placement: str = "resident"
+
+
+class EvictModel(Effect, frozen=True):
+    """Drop the model from the device; answered by SlotEvicted."""
+
+    device: str
+    model: str
+
+
+class RunJob(Effect, frozen=True):
+    """Run the job; answered by JobStarted, JobProgressed, then JobFinished, JobFailed or
+    JobStopped."""
+
+    device: str
+    job: str
+    model: str
+
+
+class CancelJob(Effect, frozen=True):
+    """Stop the running job between two steps; answered by JobStopped (or JobFinished if late)."""
+
+    device: str
+    job: str
+
+
+class AnnounceJob(Effect, frozen=True):
+    """The job changed (state, position, expected wait, progress)."""
+
+    job: JobView
+
+
+class AnnounceSlot(Effect, frozen=True):
+    """The slot changed; `freed_bytes` is set where it just left, `why` says in words why."""
+
+    slot: SlotView
+    freed_bytes: int = 0
+    why: str = ""
+
+
+class AnnounceDevice(Effect, frozen=True):
+    """The device's account or state changed."""
+
+    device: DeviceView
+
+
+class AnnounceHold(Effect, frozen=True):
+    """A hold was taken, renewed, or ended (`ended` says why, "" while it lives)."""
+
+    hold: HoldView
+    ended: str = ""
+
+
+class Notice(Effect, frozen=True):
+    """Something people should read ("weights of X measured: 28 GB, not 8 GB")."""
+
+    text: str
+    facts: dict[str, Fact] = {}

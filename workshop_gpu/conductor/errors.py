@@ -1,0 +1,252 @@
+"""Every error that can reach a person: a kind (one word), a message, the facts.
+
+The message says what to do. An error is made where the fact is known; it becomes HTTP in
+`api/errors.py` and a cell's message in `client/errors.py`, and nowhere else.
+"""
+
+from typing import ClassVar
+
+import msgspec
+
+Fact = str | int | float | bool | list[str] | None
+
+
+class ErrorReport(msgspec.Struct, frozen=True):
+    """An error as it crosses a wall (worker to host, server to client)."""
+
+    kind: str
+    message: str
+    facts: dict[str, Fact] = {}
+
+
+def gigabytes(size_bytes: int) -> str:
+    """Bytes as people read them: "3.1 GB", "42 MB"."""
+    if size_bytes >= 1_000_000_000:
+        return f"{size_bytes / 1e9:.1f} GB"
+    return f"{size_bytes / 1e6:.0f} MB"
+
+
+class WorkshopError(Exception):
+    """The base of all errors with a kind; `facts` are plain values, bytes as integers."""
+
+    kind: ClassVar[str] = "error"
+
+    def __init__(self, message: str, **facts: Fact) -> None:
+        super().__init__(message)
+        self.message = message
+        self.facts = facts
+
+    def report(self) -> ErrorReport:
+        return ErrorReport(self.kind, self.message, dict(self.facts))
+
+
+class ReportedError(WorkshopError):
+    """An error that another process made; it keeps that process's kind and facts."""
+
+    def __init__(self, report: ErrorReport) -> None:
+        super().__init__(report.message, **report.facts)
+        self._report = report
+
+    def report(self) -> ErrorReport:
+        return self._report
+
+
+class InvalidRequest(WorkshopError):
+    """A request names a value that is not allowed."""
+
+    kind = "invalid_request"
+
+    def __init__(self, field: str, problem: str, **facts: Fact) -> None:
+        super().__init__(f"{field}: {problem}", field=field, **facts)
+
+
+class ModelUnknown(WorkshopError):
+    """The catalogue has no such model."""
+
+    kind = "model_unknown"
+
+    def __init__(self, model: str, known: list[str]) -> None:
+        offered = ", ".join(known) or "none"
+        super().__init__(
+            f'There is no model "{model}". Offered here: {offered}.', model=model, known=known
+        )
+
+
+class ModelDisabled(WorkshopError):
+    """The instructor does not offer this model at present."""
+
+    kind = "model_disabled"
+
+    def __init__(self, model: str, reason: str = "") -> None:
+        why = f" ({reason})" if reason else ""
+        super().__init__(
+            f'The model "{model}" is switched off by the instructor{why}. Pick another one.',
+            model=model,
+            reason=reason,
+        )
+
+
+class ModelUnavailable(WorkshopError):
+    """The model's files are missing, incomplete or of a refused format."""
+
+    kind = "model_unavailable"
+
+    def __init__(self, model: str, problem: str) -> None:
+        super().__init__(f'The model "{model}" cannot be used: {problem}', model=model)
+
+
+class ModelTooLarge(WorkshopError):
+    """The model fits on no GPU of this server, whatever leaves."""
+
+    kind = "model_too_large"
+
+    def __init__(self, model: str, needed_bytes: int, largest_bytes: int) -> None:
+        super().__init__(
+            f'"{model}" needs {gigabytes(needed_bytes)} with its working memory; the largest GPU '
+            f"here can give {gigabytes(largest_bytes)}. "
+            f"{gigabytes(needed_bytes - largest_bytes)} are missing: "
+            "try a smaller picture or another model.",
+            model=model,
+            needed_bytes=needed_bytes,
+            largest_bytes=largest_bytes,
+            missing_bytes=needed_bytes - largest_bytes,
+        )
+
+
+class ModelInUse(WorkshopError):
+    """The model cannot leave now: jobs run, kernels hold it, or it is pinned."""
+
+    kind = "model_in_use"
+
+    def __init__(self, model: str, running_jobs: int, holds: int) -> None:
+        super().__init__(
+            f'"{model}" cannot be evicted now: {running_jobs} running job(s), {holds} hold(s). '
+            "Wait for them, or end the kernels that hold it.",
+            model=model,
+            running_jobs=running_jobs,
+            holds=holds,
+        )
+
+
+class ModelNotLoaded(WorkshopError):
+    """Asked to evict a model that is on no GPU."""
+
+    kind = "model_not_loaded"
+
+    def __init__(self, model: str) -> None:
+        super().__init__(f'"{model}" is on no GPU, so there is nothing to evict.', model=model)
+
+
+class QueueFull(WorkshopError):
+    """The participant already has as many waiting jobs as one may have."""
+
+    kind = "queue_full"
+
+    def __init__(self, waiting: int, limit: int, position: int, expected_wait_s: float) -> None:
+        super().__init__(
+            f"You already have {waiting} waiting jobs (limit {limit}). The next of them is at "
+            f"position {position} and starts in about {expected_wait_s:.0f} s; wait for one to "
+            "finish or cancel one.",
+            waiting=waiting,
+            limit=limit,
+            position=position,
+            expected_wait_s=expected_wait_s,
+        )
+
+
+class JobUnknown(WorkshopError):
+    """No job of this participant has this id (expired, or somebody else's)."""
+
+    kind = "job_unknown"
+
+    def __init__(self, job: str) -> None:
+        super().__init__(
+            f'You have no job "{job}". It may have expired, or be somebody else\'s.', job=job
+        )
+
+
+class JobEnded(WorkshopError):
+    """The job is over, so it cannot be cancelled any more."""
+
+    kind = "job_ended"
+
+    def __init__(self, job: str, state: str) -> None:
+        super().__init__(
+            f'The job "{job}" is already {state}; there is nothing to cancel.', job=job, state=state
+        )
+
+
+class HoldUnknown(WorkshopError):
+    """No hold of this kernel has this id."""
+
+    kind = "hold_unknown"
+
+    def __init__(self, hold: str) -> None:
+        super().__init__(f'You have no hold "{hold}".', hold=hold)
+
+
+class HoldEnded(WorkshopError):
+    """The hold ran out, was dropped, or ended with its kernel."""
+
+    kind = "hold_ended"
+
+    def __init__(self, hold: str, model: str) -> None:
+        super().__init__(
+            f'The hold on "{model}" has ended. Take a new one with wg.hold("{model}").',
+            hold=hold,
+            model=model,
+        )
+
+
+class NoDevice(WorkshopError):
+    """This server has no GPU worker that could do the work."""
+
+    kind = "no_device"
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(f"No GPU can take work: {problem}")
+
+
+class OutOfMemory(WorkshopError):
+    """The device ran out of memory while loading or generating."""
+
+    kind = "out_of_memory"
+
+    def __init__(self, what: str, needed_bytes: int, free_bytes: int) -> None:
+        super().__init__(
+            f"Out of GPU memory while {what}: {gigabytes(free_bytes)} were free. "
+            "Try a smaller picture, fewer images at once, or another model.",
+            needed_bytes=needed_bytes,
+            free_bytes=free_bytes,
+        )
+
+
+class LoadFailed(WorkshopError):
+    """The model's loader refused the files."""
+
+    kind = "load_failed"
+
+    def __init__(self, model: str, problem: str) -> None:
+        super().__init__(f'"{model}" could not be loaded: {problem}', model=model)
+
+
+class GenerationFailed(WorkshopError):
+    """The pipeline raised, or its picture is not a picture (NaN)."""
+
+    kind = "generation_failed"
+
+    def __init__(self, model: str, problem: str) -> None:
+        super().__init__(f'"{model}" failed while generating: {problem}', model=model)
+
+
+class WorkerLost(WorkshopError):
+    """The worker process ended while it worked on this."""
+
+    kind = "worker_lost"
+
+    def __init__(self, what: str, reason: str, deaths: int) -> None:
+        super().__init__(
+            f"The GPU worker ended {'twice ' if deaths > 1 else ''}while {what} ({reason}).",
+            reason=reason,
+            deaths=deaths,
+        )

@@ -1,0 +1,203 @@
+"""Facts that the conductor is told. Requests among them are refused by raising a `WorkshopError`.
+
+All are frozen structs. Ids are made by the shell (the conductor has no randomness), times are
+seconds of one monotonic clock, passed to `Conductor.handle` as `now`.
+"""
+
+import msgspec
+
+from workshop_gpu.conductor.errors import ErrorReport
+from workshop_gpu.conductor.states import Priority
+
+
+class Event(msgspec.Struct, frozen=True):
+    """The base of all events."""
+
+
+class ModelFacts(msgspec.Struct, frozen=True):
+    """What the conductor knows of a model: numbers, never its kind.
+
+    `explicit_bytes` is the instructor's own figure for the weights, `file_bytes` the size of the
+    weight files times the format's factor; 0 where unknown. `problem` is set where the files
+    cannot be used (missing, half a folder, pickle): such a model is never loaded.
+    """
+
+    model: str
+    enabled: bool = True
+    disabled_reason: str = ""
+    problem: str = ""
+    pinned: bool = False
+    keep_warm_s: float = 900.0
+    explicit_bytes: int = 0
+    file_bytes: int = 0
+
+
+class CatalogueChanged(Event, frozen=True):
+    """The whole catalogue as it is now; models that are no longer in it leave when idle."""
+
+    models: tuple[ModelFacts, ...]
+
+
+class DeviceReady(Event, frozen=True):
+    """A worker stands ready with an empty device; also after a restart."""
+
+    device: str
+    total_bytes: int
+    foreign_bytes: int = 0
+
+
+class WorkerDied(Event, frozen=True):
+    """The device's worker process ended; all that it had on the device is gone."""
+
+    device: str
+    reason: str
+
+
+class DeviceGone(Event, frozen=True):
+    """The device will not come back (removed, or its worker was given up)."""
+
+    device: str
+    reason: str
+
+
+class MemoryRead(Event, frozen=True):
+    """The driver's reading: all bytes in use, and those in use by our worker (context included)."""
+
+    device: str
+    used_bytes: int
+    ours_bytes: int
+
+
+class JobSubmitted(Event, frozen=True):
+    """A checked request. Refused with ModelUnknown, ModelDisabled, ModelUnavailable,
+    ModelTooLarge, QueueFull or NoDevice."""
+
+    job: str
+    participant: str
+    kernel: str | None
+    model: str
+    steps: int
+    pixels: int
+    batch: int = 1
+    priority: Priority = Priority.NORMAL
+
+
+class JobCancelled(Event, frozen=True):
+    """Somebody with the right to it cancels a job. Refused with JobUnknown or JobEnded."""
+
+    job: str
+
+
+class JobStarted(Event, frozen=True):
+    """The worker began with the job."""
+
+    job: str
+
+
+class JobProgressed(Event, frozen=True):
+    """`step` of `steps` denoising steps are done (of the whole job, all its images)."""
+
+    job: str
+    step: int
+    steps: int
+
+
+class JobFinished(Event, frozen=True):
+    """The images are on disk. `peak_bytes` is working memory above the weights; 0: not measured."""
+
+    job: str
+    seconds_s: float
+    peak_bytes: int = 0
+
+
+class JobFailed(Event, frozen=True):
+    """The worker reported an error for this job."""
+
+    job: str
+    error: ErrorReport
+
+
+class JobStopped(Event, frozen=True):
+    """The worker stopped the job because it had been told to cancel it."""
+
+    job: str
+
+
+class SlotProgressed(Event, frozen=True):
+    """A load goes on; bytes are of weights."""
+
+    device: str
+    model: str
+    done_bytes: int
+    total_bytes: int
+
+
+class SlotLoaded(Event, frozen=True):
+    """The model is on the device; `weights_bytes` is measured."""
+
+    device: str
+    model: str
+    weights_bytes: int
+    seconds_s: float
+
+
+class LoadFailed(Event, frozen=True):
+    """The load ended with an error and left nothing behind."""
+
+    device: str
+    model: str
+    error: ErrorReport
+
+
+class SlotEvicted(Event, frozen=True):
+    """The model left and `freed_bytes` came back."""
+
+    device: str
+    model: str
+    freed_bytes: int
+
+
+class ModelWanted(Event, frozen=True):
+    """The instructor asks to have a model ready (preload)."""
+
+    model: str
+
+
+class EvictionAsked(Event, frozen=True):
+    """The instructor asks that a model leaves every GPU. Refused with ModelUnknown,
+    ModelNotLoaded or ModelInUse."""
+
+    model: str
+
+
+class HoldTaken(Event, frozen=True):
+    """A kernel takes a reference on a model for `ttl_s` seconds; the model is loaded if absent."""
+
+    hold: str
+    participant: str
+    kernel: str | None
+    model: str
+    ttl_s: float
+
+
+class HoldRenewed(Event, frozen=True):
+    """Refused with HoldUnknown or HoldEnded."""
+
+    hold: str
+    ttl_s: float
+
+
+class HoldDropped(Event, frozen=True):
+    """Refused with HoldUnknown or HoldEnded."""
+
+    hold: str
+
+
+class KernelGone(Event, frozen=True):
+    """A kernel ended or restarts: its holds go, its waiting jobs are cancelled."""
+
+    kernel: str
+
+
+class Tick(Event, frozen=True):
+    """Time passed (about once a second): timers are looked at."""

@@ -1,0 +1,1 @@
+"""The shell around the conductor: runs effects, supervises workers, reads GPUs, keeps images."""

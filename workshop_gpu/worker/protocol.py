@@ -1,0 +1,225 @@
+"""Messages between the host and a worker, over one Unix socket.
+
+A message is msgpack of one of the tagged structs below, behind its length as four bytes, big
+endian. Neither side ever unpickles anything. This file imports no torch: the host uses it too.
+"""
+
+import msgspec
+
+from workshop_gpu.conductor.errors import ErrorReport
+
+MAX_MESSAGE_BYTES = 256 * 1024 * 1024
+"""A message longer than this is a broken stream."""
+
+
+class ModelSource(msgspec.Struct, frozen=True):
+    """Where a model's weights lie and how to open them. All paths are local and checked.
+
+    `kind` names the loader: "diffusers". `path` is a pipeline folder or one .safetensors file.
+    `dtype` is "float32", "float16", "bfloat16" or "" for the device's default.
+    """
+
+    model: str
+    kind: str
+    path: str
+    dtype: str = ""
+    variant: str = ""
+
+
+class GenerateParams(msgspec.Struct, frozen=True, kw_only=True):
+    """What to draw, complete: nothing is left to a default. Sizes are pixels.
+
+    Image `i` of the job is drawn with seed `seed + i`, so that each can be made again alone.
+    """
+
+    prompt: str
+    negative_prompt: str = ""
+    seed: int
+    steps: int
+    guidance: float
+    width: int
+    height: int
+    images: int = 1
+
+
+# host → worker
+
+
+class Load(msgspec.Struct, frozen=True, tag="load"):
+    """Load a model; answered by Loading…, then Loaded or LoadFailed."""
+
+    source: ModelSource
+    placement: str = "resident"
+
+
+class Evict(msgspec.Struct, frozen=True, tag="evict"):
+    """Drop a model; answered by Evicted."""
+
+    model: str
+
+
+class Run(msgspec.Struct, frozen=True, tag="run"):
+    """Run a job on a loaded model; answered by Started, Progress…, then Done, Failed or Stopped.
+
+    `metadata` is written into every image beside the parameters.
+    """
+
+    job: str
+    model: str
+    params: GenerateParams
+    metadata: dict[str, str] = {}
+
+
+class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
+    """Stop the job between two steps. For a job that is not running it does nothing."""
+
+    job: str
+
+
+class Shutdown(msgspec.Struct, frozen=True, tag="shutdown"):
+    """End the process."""
+
+
+ToWorker = Load | Evict | Run | Cancel | Shutdown
+
+
+# worker → host
+
+
+class Memory(msgspec.Struct, frozen=True):
+    """The device's memory as the worker sees it.
+
+    `used_bytes` is the driver's figure for the whole device, `ours_bytes` this process's part
+    (context and allocator). On a pretended device both are the bytes of loaded weights.
+    """
+
+    used_bytes: int
+    ours_bytes: int
+
+
+class Ready(msgspec.Struct, frozen=True, tag="ready"):
+    """The process has imported everything and its device answers."""
+
+    pid: int
+    device_name: str
+    total_bytes: int
+    memory: Memory
+    versions: dict[str, str]
+
+
+class Loading(msgspec.Struct, frozen=True, tag="loading"):
+    """A load goes on."""
+
+    model: str
+    done_bytes: int
+    total_bytes: int
+
+
+class Loaded(msgspec.Struct, frozen=True, tag="loaded"):
+    """The model stands ready; `weights_bytes` is what it really takes on the device."""
+
+    model: str
+    weights_bytes: int
+    seconds_s: float
+    memory: Memory
+
+
+class LoadFailed(msgspec.Struct, frozen=True, tag="load_failed"):
+    """The load ended with an error; nothing of it is left on the device."""
+
+    model: str
+    error: ErrorReport
+    memory: Memory
+
+
+class Evicted(msgspec.Struct, frozen=True, tag="evicted"):
+    """The model has left."""
+
+    model: str
+    freed_bytes: int
+    memory: Memory
+
+
+class Started(msgspec.Struct, frozen=True, tag="started"):
+    """The job runs now."""
+
+    job: str
+
+
+class Progress(msgspec.Struct, frozen=True, tag="progress"):
+    """`step` of `steps` of the whole job are done; `preview` is a small JPEG, now and then."""
+
+    job: str
+    step: int
+    steps: int
+    image: int = 0
+    preview: bytes = b""
+
+
+class Done(msgspec.Struct, frozen=True, tag="done"):
+    """The job's images as PNG files with their metadata, in order.
+
+    `peak_bytes` is the working memory above what was allocated before the job; 0: not measured.
+    """
+
+    job: str
+    images: list[bytes]
+    seconds_s: float
+    peak_bytes: int
+    memory: Memory
+
+
+class Failed(msgspec.Struct, frozen=True, tag="failed"):
+    """The job ended with an error; its working memory is free again."""
+
+    job: str
+    error: ErrorReport
+    memory: Memory
+
+
+class Stopped(msgspec.Struct, frozen=True, tag="stopped"):
+    """The job was cancelled and its working memory is free again."""
+
+    job: str
+    memory: Memory
+
+
+class MemoryReading(msgspec.Struct, frozen=True, tag="memory"):
+    """A reading without an occasion, about every two seconds while the worker is idle."""
+
+    memory: Memory
+
+
+FromWorker = (
+    Ready
+    | Loading
+    | Loaded
+    | LoadFailed
+    | Evicted
+    | Started
+    | Progress
+    | Done
+    | Failed
+    | Stopped
+    | MemoryReading
+)
+
+_encoder = msgspec.msgpack.Encoder()
+_to_worker = msgspec.msgpack.Decoder(ToWorker)
+_from_worker = msgspec.msgpack.Decoder(FromWorker)
+
+
+def frame(message: ToWorker | FromWorker) -> bytes:
+    """The bytes of a message as they go over the socket, length first."""
+    body = _encoder.encode(message)
+    return len(body).to_bytes(4, "big") + body
+
+
+def read_order(body: bytes) -> ToWorker:
+    """A message to the worker, from its body. Raises msgspec.DecodeError or ValidationError."""
+    return _to_worker.decode(body)
+
+
+def read_report(body: bytes) -> FromWorker:
+    """A message from the worker, from its body. Raises msgspec.DecodeError or ValidationError."""
+    return _from_worker.decode(body)
