@@ -13,9 +13,13 @@ class Defaults(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a request may ask for at most. Width and height are multiples of `size_multiple`."""
+    """What a request may ask for at most. Width and height are multiples of `size_multiple`.
+
+    `max_pixels` bounds width times height, `max_side` each of the two.
+    """
 
     max_pixels: int = 2048 * 2048
+    max_side: int = 4096
     max_steps: int = 150
     max_images: int = 8
     size_multiple: int = 8

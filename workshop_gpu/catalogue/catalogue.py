@@ -1,0 +1,163 @@
+"""The catalogue: the models on offer, what of them is on this disk, and what is wrong.
+
+With a `models.toml` it is what the file says. Without one it is the shipped models and the
+pipelines that lie in the Hugging Face cache. Everything here blocks for milliseconds (a few
+`stat` calls and headers of files); nothing here imports torch or opens weights.
+"""
+
+from pathlib import Path
+
+from jupyter_core.paths import jupyter_config_dir
+
+from workshop_gpu.catalogue import hub_cache
+from workshop_gpu.catalogue.discovery import discovered_specs
+from workshop_gpu.catalogue.files import LocalModel, LocalState, inspect, resolve
+from workshop_gpu.catalogue.shipped import shipped_specs
+from workshop_gpu.catalogue.spec import ModelSpec
+from workshop_gpu.catalogue.toml_file import read_models
+from workshop_gpu.conductor.errors import ModelUnavailable, ModelUnknown
+from workshop_gpu.conductor.events import ModelFacts
+from workshop_gpu.worker.protocol import ModelSource
+
+Signature = tuple[tuple[int, int, int] | None, ...]
+
+
+def default_models_file() -> Path:
+    """Where models.toml is looked for when the configuration names no other place."""
+    return Path(jupyter_config_dir()) / "workshop_gpu" / "models.toml"
+
+
+class Catalogue:
+    """The models on offer. Call `load` first, and again whenever `changed` says so.
+
+    `path` is the models.toml (None, or the default place with nothing there: no file).
+    `default_dtype` is what models without a dtype are loaded in, for the bytes in `facts`:
+    "float32" unless every device is a GPU that uses half precision. `hub` is the Hugging Face
+    cache (None: the one in use).
+    """
+
+    def __init__(
+        self, path: Path | None = None, *, default_dtype: str = "float32", hub: Path | None = None
+    ) -> None:
+        self._path = path
+        self._base = path.parent if path else Path.cwd()
+        self._default_dtype = default_dtype
+        self._hub = hub
+        self._specs: dict[str, ModelSpec] = {}
+        self._local: dict[str, LocalModel] = {}
+        self._problems: tuple[str, ...] = ()
+        self._seen: Signature | None = None
+
+    def load(self) -> None:
+        """Read everything anew. A mistake in the file keeps the catalogue as it was.
+
+        At the very first reading there is nothing to keep: then the entries without a mistake
+        are offered.
+        """
+        first = self._seen is None
+        self._read(first)
+        self._local = {}
+        self._seen = self._signature()
+
+    def changed(self) -> bool:
+        """Whether the file, or a model's folder, is not what it was at the last `load`.
+
+        Cheap enough to be asked every second.
+        """
+        return self._seen != self._signature()
+
+    @property
+    def specs(self) -> tuple[ModelSpec, ...]:
+        """All models in the order of the file, disabled ones too."""
+        return tuple(self._specs.values())
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """The mistakes of models.toml, each with line and reason; empty when all is well."""
+        return self._problems
+
+    def get(self, model: str) -> ModelSpec:
+        """One model's entry. Raises ModelUnknown."""
+        if model not in self._specs:
+            raise ModelUnknown(model, [spec.id for spec in self.specs if spec.enabled])
+        return self._specs[model]
+
+    def local(self, model: str) -> LocalModel:
+        """What of a model is on this disk, as found at the last look. Raises ModelUnknown."""
+        if model not in self._local:
+            self._local[model] = inspect(
+                self.get(model), self._base, default_dtype=self._default_dtype, hub=self._hub
+            )
+        return self._local[model]
+
+    def look_again(self, model: str) -> LocalModel:
+        """Look at a model's files anew, as after a download. Raises ModelUnknown."""
+        self._local.pop(model, None)
+        return self.local(model)
+
+    def facts(self) -> tuple[ModelFacts, ...]:
+        """What the conductor must know of each model. A model to be downloaded has no problem."""
+        return tuple(self._facts(spec) for spec in self.specs)
+
+    def source(self, model: str) -> ModelSource:
+        """Where the worker finds the weights. Raises ModelUnknown, and ModelUnavailable where
+        the files cannot be used or are not there yet."""
+        spec, local = self.get(model), self.local(model)
+        if local.state is LocalState.TO_DOWNLOAD:
+            raise ModelUnavailable(model, "it is not downloaded yet.")
+        if local.state is LocalState.UNUSABLE:
+            raise ModelUnavailable(model, local.problem)
+        return ModelSource(
+            model=model,
+            kind=spec.kind,
+            path=local.path,
+            dtype=spec.dtype,
+            variant=spec.source.variant,
+        )
+
+    def _read(self, first: bool) -> None:
+        path = self._path
+        if path is not None and (path.exists() or not first):
+            read = read_models(path)
+            self._problems = tuple(mistake.text(path.name) for mistake in read.mistakes)
+            if not read.mistakes or first:
+                self._specs = {spec.id: spec for spec in read.specs}
+            return
+        missing = path is not None and path != default_models_file()
+        self._problems = (f"{path} does not exist; the shipped models are offered",) * missing
+        shipped = shipped_specs()
+        found = discovered_specs(
+            self._hub or hub_cache.cache_folder(), [spec.id for spec in shipped]
+        )
+        self._specs = {spec.id: spec for spec in (*shipped, *found)}
+
+    def _facts(self, spec: ModelSpec) -> ModelFacts:
+        local = self.local(spec.id)
+        return ModelFacts(
+            model=spec.id,
+            enabled=spec.enabled,
+            disabled_reason=spec.reason,
+            problem=local.problem,
+            pinned=spec.pin,
+            keep_warm_s=spec.keep_warm_s,
+            explicit_bytes=round(spec.vram_gb * 1e9),
+            file_bytes=local.file_bytes,
+        )
+
+    def _signature(self) -> Signature:
+        watched = [self._path] if self._path else [self._hub or hub_cache.cache_folder()]
+        for spec in self.specs:
+            if spec.source.file:
+                watched.append(resolve(spec.source.file, self._base))
+            elif spec.source.folder:
+                folder = resolve(spec.source.folder, self._base)
+                watched += [folder, folder / "model_index.json"]
+        return tuple(_stat(path) for path in watched)
+
+
+def _stat(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns

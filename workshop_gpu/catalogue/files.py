@@ -1,0 +1,115 @@
+"""What of a model lies on this disk: where, how many bytes, and what is wrong with it."""
+
+from enum import Enum
+from pathlib import Path
+
+import msgspec
+
+from workshop_gpu.catalogue import hub_cache
+from workshop_gpu.catalogue.pipeline_folder import (
+    PICKLE_SUFFIXES,
+    Component,
+    Incomplete,
+    Refused,
+    components,
+)
+from workshop_gpu.catalogue.safetensors_header import BrokenFile, loaded_bytes
+from workshop_gpu.catalogue.spec import ModelSpec
+
+DTYPE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+
+
+class LocalState(Enum):
+    """Whether a model can be loaded from this disk as it is."""
+
+    READY = "ready"
+    TO_DOWNLOAD = "to_download"
+    UNUSABLE = "unusable"
+
+
+class LocalModel(msgspec.Struct, frozen=True):
+    """A model's files as found. `path` is a pipeline folder or one .safetensors file, else "".
+
+    `file_bytes` are the weights once loaded with the model's dtype (0 where unknown); `problem`
+    says why it is UNUSABLE, in words that the instructor can act on.
+    """
+
+    model: str
+    state: LocalState
+    path: str = ""
+    file_bytes: int = 0
+    components: tuple[Component, ...] = ()
+    problem: str = ""
+
+
+def inspect(
+    spec: ModelSpec, base: Path, *, default_dtype: str = "float32", hub: Path | None = None
+) -> LocalModel:
+    """Look at a model's files; relative paths start at `base`, the folder of models.toml.
+
+    `default_dtype` counts where the spec names none. `hub` is the Hugging Face cache (None: the
+    one in use). Reads headers only; never raises for what it finds.
+    """
+    float_bytes = DTYPE_BYTES[spec.dtype or default_dtype]
+    try:
+        if spec.source.hub:
+            return _in_hub(spec, hub or hub_cache.cache_folder(), float_bytes)
+        if spec.source.file:
+            return _file(spec, resolve(spec.source.file, base), float_bytes)
+        return _folder(spec, resolve(spec.source.folder, base), float_bytes)
+    except (Incomplete, Refused) as problem:
+        return _unusable(spec, str(problem))
+    except OSError as problem:
+        return _unusable(spec, f"{problem.filename or 'its files'}: {problem.strerror}")
+
+
+def resolve(path: str, base: Path) -> Path:
+    """An instructor's path, with `~`; relative ones start at `base`."""
+    return base / Path(path).expanduser()
+
+
+def _in_hub(spec: ModelSpec, cache: Path, float_bytes: int) -> LocalModel:
+    folder = hub_cache.snapshot(cache, spec.source.hub, spec.source.revision)
+    if folder is None:
+        return LocalModel(spec.id, LocalState.TO_DOWNLOAD)
+    try:
+        return _ready(spec, folder, components(folder, spec.source.variant, float_bytes))
+    except Incomplete:
+        return LocalModel(spec.id, LocalState.TO_DOWNLOAD)
+
+
+def _folder(spec: ModelSpec, folder: Path, float_bytes: int) -> LocalModel:
+    if folder.is_file():
+        return _unusable(spec, f"{folder} is a file; name it with `file` instead of `folder`")
+    if not folder.is_dir():
+        return _unusable(spec, f"the folder {folder} does not exist")
+    return _ready(spec, folder, components(folder, spec.source.variant, float_bytes))
+
+
+def _file(spec: ModelSpec, file: Path, float_bytes: int) -> LocalModel:
+    if file.name.endswith(PICKLE_SUFFIXES):
+        return _unusable(
+            spec,
+            f"{file.name} is a pickle checkpoint: opening it can run any code, so it is refused. "
+            "Use the model's .safetensors file",
+        )
+    if file.is_dir():
+        return _unusable(spec, f"{file} is a folder; name it with `folder` instead of `file`")
+    if not file.is_file():
+        return _unusable(spec, f"the file {file} does not exist")
+    if file.suffix != ".safetensors":
+        return _unusable(spec, f"{file.name} is no .safetensors file")
+    try:
+        whole = Component("all", loaded_bytes(file, float_bytes))
+    except BrokenFile as problem:
+        return _unusable(spec, str(problem))
+    return _ready(spec, file, (whole,))
+
+
+def _ready(spec: ModelSpec, path: Path, parts: tuple[Component, ...]) -> LocalModel:
+    total = sum(part.loaded_bytes for part in parts)
+    return LocalModel(spec.id, LocalState.READY, str(path), total, parts)
+
+
+def _unusable(spec: ModelSpec, problem: str) -> LocalModel:
+    return LocalModel(spec.id, LocalState.UNUSABLE, problem=f"{problem}.")

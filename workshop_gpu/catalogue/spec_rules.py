@@ -1,0 +1,86 @@
+"""What a model's entry must fulfil beyond the types of its fields."""
+
+import math
+import re
+from collections.abc import Iterator
+
+from workshop_gpu.catalogue.spec import Limits, ModelSpec
+
+KINDS = ("diffusers",)
+DTYPES = ("", "float32", "float16", "bfloat16")
+
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
+_WORD = re.compile(r"[\w.-]*", re.ASCII)
+_REVISION = re.compile(r"[\w./-]*", re.ASCII)
+
+Broken = tuple[tuple[str, ...], str]
+"""The field, as a path into the entry, and what is wrong with it."""
+
+
+def broken_rules(spec: ModelSpec) -> Iterator[Broken]:
+    """All rules that an entry breaks."""
+    if not _ID.fullmatch(spec.id):
+        yield (
+            ("id",),
+            f'id "{spec.id[:80]}" must be up to 64 letters, digits, "-", "_" or ".", and begin '
+            "with a letter or digit",
+        )
+    if spec.kind not in KINDS:
+        yield ("kind",), f'kind "{spec.kind}" is not known; it is {" or ".join(KINDS)}'
+    if spec.dtype not in DTYPES:
+        yield ("dtype",), f'dtype "{spec.dtype}" is not known; it is {", ".join(DTYPES[1:])}'
+    for name, number in (("keep_warm_s", spec.keep_warm_s), ("vram_gb", spec.vram_gb)):
+        if not math.isfinite(number) or number < 0:
+            yield (name,), f"{name} must be 0 or more"
+    yield from _source(spec)
+    yield from _limits(spec.limits)
+    yield from _defaults(spec)
+
+
+def _source(spec: ModelSpec) -> Iterator[Broken]:
+    source = spec.source
+    named = [name for name in ("folder", "hub", "file") if getattr(source, name)]
+    if len(named) != 1:
+        found = " and ".join(named) or "none"
+        yield ("source",), f"source names exactly one of folder, hub and file, here: {found}"
+    if source.hub and not _HUB_ID.fullmatch(source.hub):
+        yield (
+            ("source", "hub"),
+            f'hub "{source.hub[:80]}" is no Hugging Face id such as "stabilityai/sdxl-turbo"',
+        )
+    if "\0" in source.folder + source.file:
+        yield ("source", named[0] if named else "folder"), "a path cannot hold a zero byte"
+    if ".." in source.revision or not _REVISION.fullmatch(source.revision):
+        yield ("source", "revision"), "revision is a branch, a tag or a commit"
+    if not _WORD.fullmatch(source.variant):
+        yield ("source", "variant"), 'variant is a word such as "fp16"'
+    if source.revision and not source.hub:
+        yield ("source", "revision"), "revision goes with hub only"
+    if source.variant and source.file:
+        yield ("source", "variant"), "variant goes with folder and hub only"
+
+
+def _limits(limits: Limits) -> Iterator[Broken]:
+    for name in ("max_pixels", "max_side", "max_steps", "max_images", "size_multiple"):
+        if getattr(limits, name) < 1:
+            yield ("limits", name), f"{name} must be 1 or more"
+
+
+def _defaults(spec: ModelSpec) -> Iterator[Broken]:
+    defaults, limits = spec.defaults, spec.limits
+    if not 1 <= defaults.steps <= max(limits.max_steps, 1):
+        yield ("defaults", "steps"), f"steps must be 1 to max_steps ({limits.max_steps})"
+    if not math.isfinite(defaults.guidance) or defaults.guidance < 0:
+        yield ("defaults", "guidance"), "guidance must be 0 or more"
+    multiple = max(limits.size_multiple, 1)
+    for name, side in (("width", defaults.width), ("height", defaults.height)):
+        if side < 1 or side % multiple:
+            yield ("defaults", name), f"{name} must be a multiple of {multiple}, and more than 0"
+        elif side > limits.max_side:
+            yield ("defaults", name), f"{name} must be at most max_side ({limits.max_side})"
+    if defaults.width * defaults.height > max(limits.max_pixels, 1):
+        yield (
+            ("defaults", "width"),
+            f"{defaults.width} x {defaults.height} is more than max_pixels ({limits.max_pixels})",
+        )

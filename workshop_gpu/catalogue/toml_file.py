@@ -1,0 +1,215 @@
+"""`models.toml`: what the instructor writes by hand, read with all its mistakes, and written back.
+
+Every mistake has its line and its reason; they are collected, so that one look mends them all.
+"""
+
+import difflib
+import os
+import re
+import tempfile
+import tomllib
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+import tomlkit
+
+from workshop_gpu.catalogue import lines
+from workshop_gpu.catalogue.shipped import shipped_specs
+from workshop_gpu.catalogue.spec import ModelSpec
+from workshop_gpu.catalogue.spec_rules import broken_rules
+
+Place = lines.Path
+_SHIPPED_KEY = "shipped"
+
+
+class CatalogueMistake(msgspec.Struct, frozen=True):
+    """One mistake of the file. `line` counts from 1; 0 where it is about the file as a whole."""
+
+    line: int
+    reason: str
+
+    def text(self, file_name: str) -> str:
+        """`models.toml line 12: unknown key "stepps" (did you mean "steps"?)`."""
+        where = f"{file_name} line {self.line}" if self.line else file_name
+        return f"{where}: {self.reason}"
+
+
+class ModelsFile(msgspec.Struct, frozen=True):
+    """What a file says: the models without a mistake, in its order, and the mistakes."""
+
+    specs: tuple[ModelSpec, ...]
+    mistakes: tuple[CatalogueMistake, ...]
+
+
+def read_models(path: Path) -> ModelsFile:
+    """Read a file. Never raises for its content; a file that cannot be read is a mistake."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as problem:
+        return ModelsFile((), (CatalogueMistake(0, f"cannot be read ({problem.strerror})"),))
+    except UnicodeDecodeError:
+        return ModelsFile((), (CatalogueMistake(0, "is no UTF-8 text"),))
+    return parse_models(text)
+
+
+def parse_models(text: str) -> ModelsFile:
+    """Read the text of a models.toml."""
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as problem:
+        return ModelsFile((), (_syntax_mistake(str(problem), text),))
+    return _Reading(data, lines.find_places(text)).result()
+
+
+class _Reading:
+    """One pass over the data of one file."""
+
+    def __init__(self, data: dict[str, Any], places: dict[Place, int]) -> None:
+        self._data = data
+        self._places = places
+        self._mistakes: list[CatalogueMistake] = []
+        self._lines: dict[str, int] = {}
+
+    def result(self) -> ModelsFile:
+        for key in self._data:
+            if key != "model":
+                self._note((key,), unknown_key(key, ["model"]))
+        tables = self._data.get("model", [])
+        if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+            self._note(("model",), "models are written as [[model]] tables, with two brackets")
+            tables = []
+        specs = [spec for index, table in enumerate(tables) if (spec := self._model(index, table))]
+        mistakes = sorted(self._mistakes, key=lambda mistake: mistake.line)
+        return ModelsFile(tuple(specs), tuple(mistakes))
+
+    def _model(self, index: int, table: dict[str, Any]) -> ModelSpec | None:
+        place: Place = ("model", index)
+        known = len(self._mistakes)
+        table = self._with_shipped(place, table)
+        self._check_fields(place, table, ModelSpec)
+        if len(self._mistakes) > known:
+            return None
+        spec = msgspec.convert(table, ModelSpec)
+        for field, reason in broken_rules(spec):
+            self._note((*place, *field), reason)
+        first_line = self._lines.setdefault(spec.id, lines.line_of(self._places, place))
+        if first_line != lines.line_of(self._places, place):
+            self._note((*place, "id"), f'a second model "{spec.id}" (the first: line {first_line})')
+        return spec if len(self._mistakes) == known else None
+
+    def _with_shipped(self, place: Place, table: dict[str, Any]) -> dict[str, Any]:
+        """`shipped = "shapes"` stands for a shipped model's source, defaults and limits."""
+        if _SHIPPED_KEY not in table:
+            return table
+        offered = {spec.id: spec for spec in shipped_specs()}
+        name = table[_SHIPPED_KEY]
+        if not isinstance(name, str) or name not in offered:
+            self._note((*place, _SHIPPED_KEY), f"shipped is one of {', '.join(offered)}")
+            return {key: value for key, value in table.items() if key != _SHIPPED_KEY}
+        if "source" in table:
+            self._note((*place, "source"), "write either shipped or source, not both")
+        merged: dict[str, Any] = msgspec.to_builtins(offered[name])
+        for key, value in table.items():
+            if key == _SHIPPED_KEY:
+                continue
+            nested = merged.get(key)
+            merged[key] = (
+                nested | value if isinstance(nested, dict) and isinstance(value, dict) else value
+            )
+        return merged
+
+    def _check_fields(self, place: Place, table: dict[str, Any], struct: Any) -> None:
+        fields = {field.name: field for field in msgspec.structs.fields(struct)}
+        extra = [_SHIPPED_KEY] if struct is ModelSpec else []
+        for key, value in table.items():
+            if key not in fields:
+                self._note((*place, key), unknown_key(key, [*fields, *extra]))
+            elif isinstance(fields[key].type, type) and issubclass(
+                fields[key].type, msgspec.Struct
+            ):
+                if isinstance(value, dict):
+                    self._check_fields((*place, key), value, fields[key].type)
+                else:
+                    inner = ", ".join(msgspec.structs.fields(fields[key].type)[0].encode_name)
+                    self._note((*place, key), f"{key} is a table: {key} = {{ {inner} = … }}")
+            else:
+                self._check_type((*place, key), key, value, fields[key].type)
+        for name, field in fields.items():
+            if field.required and name not in table:
+                self._note(place, _missing(name))
+
+    def _check_type(self, place: Place, key: str, value: Any, wanted: Any) -> None:
+        try:
+            msgspec.convert(value, wanted)
+        except msgspec.ValidationError:
+            self._note(place, f"{key} must be {_in_words(wanted)}, not {_in_words(type(value))}")
+
+    def _note(self, place: Place, reason: str) -> None:
+        self._mistakes.append(CatalogueMistake(lines.line_of(self._places, place), reason))
+
+
+def unknown_key(key: str, known: list[str]) -> str:
+    """Says that a key is not known, and which one was probably meant."""
+    close = difflib.get_close_matches(key, known, n=1)
+    hint = f'did you mean "{close[0]}"?' if close else f"known: {', '.join(known)}"
+    return f'unknown key "{key}" ({hint})'
+
+
+def _missing(name: str) -> str:
+    if name == "source":
+        return 'source is missing: source = { folder = "…" }, { hub = "…" } or { file = "…" }'
+    return f"{name} is missing"
+
+
+def _in_words(kind: Any) -> str:
+    names = {
+        str: "text", int: "a whole number", float: "a number", bool: "true or false",
+        dict: "a table", list: "a list",
+    }  # fmt: skip
+    return names.get(kind, " or ".join(str(part) for part in get_args(kind)) or "a date")
+
+
+def _syntax_mistake(problem: str, text: str) -> CatalogueMistake:
+    match = re.search(r"\(at line (\d+), column \d+\)", problem)
+    reason = re.sub(r"\s*\(at [^)]*\)", "", problem)
+    line = int(match.group(1)) if match else max(1, len(text.splitlines()))
+    return CatalogueMistake(line, f"not valid TOML: {reason[:1].lower()}{reason[1:]}")
+
+
+def set_field(path: Path, model_id: str, field: str, value: str | int | float | bool) -> None:
+    """Change one field ("pin", "defaults.steps") of one model in the file; comments stay.
+
+    The new text is checked first and put in place in one step, so that no reader ever sees half
+    a file. Raises ValueError where the change would be a mistake, KeyError for an unknown model.
+    """
+    path = path.resolve()
+    document = tomlkit.parse(path.read_text(encoding="utf-8"))
+    tables: Any = document.get("model", [])
+    table = next((table for table in tables if table.get("id") == model_id), None)
+    if table is None:
+        raise KeyError(model_id)
+    *parents, name = field.split(".")
+    for parent in parents:
+        if parent not in table:
+            table[parent] = tomlkit.inline_table()
+        table = table[parent]
+    table[name] = value
+    text = tomlkit.dumps(document)
+    mistakes = parse_models(text).mistakes
+    if mistakes:
+        raise ValueError(mistakes[0].text(path.name))
+    _replace(path, text)
+
+
+def _replace(path: Path, text: str) -> None:
+    mode = path.stat().st_mode
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.chmod(name, mode)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
