@@ -1,0 +1,113 @@
+"""A host for tests: starts a real worker over a real socket and speaks the protocol with it."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from workshop_gpu.worker import protocol
+
+ASSETS = Path(__file__).parents[2] / "workshop_gpu" / "catalogue" / "assets"
+START_S = 180.0
+ANSWER_S = 90.0
+
+Report = TypeVar("Report", bound=protocol.FromWorker)
+
+
+class Host:
+    """One worker process and our end of its socket."""
+
+    def __init__(self, *options: str) -> None:
+        ours, theirs = socket.socketpair()
+        self.connection = ours
+        command = [sys.executable, "-m", "workshop_gpu.worker", "--fd", str(theirs.fileno())]
+        self.process = subprocess.Popen(
+            [*command, *options],
+            pass_fds=[theirs.fileno()],
+            stderr=subprocess.PIPE,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+        theirs.close()
+
+    def send(self, *orders: protocol.ToWorker) -> None:
+        self.connection.sendall(b"".join(protocol.frame(order) for order in orders))
+
+    def receive(self, timeout_s: float = ANSWER_S) -> protocol.FromWorker:
+        """The next report but for idle readings."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            length = int.from_bytes(self._exactly(4, deadline), "big")
+            report = protocol.read_report(self._exactly(length, deadline))
+            if not isinstance(report, protocol.MemoryReading):
+                return report
+
+    def expect(self, kind: type[Report], timeout_s: float = ANSWER_S) -> Report:
+        """The next report, which must be of this kind."""
+        report = self.receive(timeout_s)
+        assert isinstance(report, kind), report
+        return report
+
+    def until(self, kind: type[Report]) -> Report:
+        """Skip what goes on (loading, started, progress) to the report of this kind."""
+        return self.collect(kind)[0]
+
+    def collect(self, kind: type[Report]) -> tuple[Report, list[protocol.FromWorker]]:
+        """The report of this kind, and all reports that came before it."""
+        before: list[protocol.FromWorker] = []
+        passing = (protocol.Loading, protocol.Started, protocol.Progress)
+        while not isinstance(report := self.receive(), kind):
+            assert isinstance(report, passing), report
+            before.append(report)
+        return report, before
+
+    def ask(self, order: protocol.ToWorker, kind: type[Report]) -> Report:
+        self.send(order)
+        return self.until(kind)
+
+    def load(self, model: str, path: Path | None = None, **fields: str) -> protocol.Loaded:
+        source = source_of(model, path, **fields)
+        return self.ask(protocol.Load(source), protocol.Loaded)
+
+    def exit_code(self) -> int:
+        return self.process.wait(ANSWER_S)
+
+    def close(self) -> None:
+        self.connection.close()
+        try:
+            self.process.wait(ANSWER_S)
+        finally:
+            self.process.kill()
+            assert self.process.stderr is not None
+            self.process.stderr.close()
+
+    def _exactly(self, size_bytes: int, deadline: float) -> bytes:
+        received = bytearray()
+        while len(received) < size_bytes:
+            self.connection.settimeout(max(0.001, deadline - time.monotonic()))
+            chunk = self.connection.recv(size_bytes - len(received))
+            assert chunk, f"the worker is gone: {self.process.poll()}"
+            received += chunk
+        return bytes(received)
+
+
+def source_of(model: str, path: Path | None = None, **fields: str) -> protocol.ModelSource:
+    return protocol.ModelSource(model, "diffusers", str(path or ASSETS / model), **fields)
+
+
+def params(**changes: object) -> protocol.GenerateParams:
+    values: dict[str, object] = {
+        "prompt": "a red circle on a blue background",
+        "seed": 7,
+        "steps": 4,
+        "guidance": 3.0,
+        "width": 128,
+        "height": 128,
+    }
+    return protocol.GenerateParams(**{**values, **changes})
+
+
+Check = Callable[[], bool]

@@ -1,0 +1,184 @@
+"""The device of a worker: a CUDA card, or the CPU with a VRAM size that it pretends to have."""
+
+import gc
+import importlib
+import os
+from typing import Any, Protocol
+
+import torch
+
+from workshop_gpu.worker.protocol import Memory
+
+_USUAL_CONTEXT_BYTES = 500_000_000
+"""A CUDA context's usual size; taken where the driver gives no figures before we have one."""
+_LARGEST_CONTEXT_BYTES = 2_000_000_000
+"""A first reading above this saw another process's memory change, not our context."""
+
+
+class DeviceUnusable(Exception):
+    """The device does not answer."""
+
+
+class Device(Protocol):
+    """What the engine needs to know of a device. All sizes are bytes."""
+
+    torch_device: torch.device
+    name: str
+    total_bytes: int
+    default_dtype: torch.dtype
+
+    def memory(self, weights_bytes: int) -> Memory:
+        """The memory now, where loaded models have `weights_bytes`."""
+
+    def allocated_bytes(self) -> int | None:
+        """What live tensors take by the allocator's count; None: this device does not count."""
+
+    def free_bytes(self, weights_bytes: int) -> int:
+        """What a new tensor could take."""
+
+    def start_peak(self) -> None:
+        """From now on, remember the most that was allocated."""
+
+    def peak_bytes(self) -> int:
+        """The most since `start_peak` above what was allocated then; 0: not measured."""
+
+    def give_back(self) -> None:
+        """Return everything that nobody refers to any more to the driver."""
+
+
+class CpuDevice:
+    """The CPU. It pretends to have `total_bytes` of VRAM that hold nothing but weights."""
+
+    def __init__(self, total_bytes: int) -> None:
+        self.torch_device = torch.device("cpu")
+        self.name = "CPU"
+        self.total_bytes = total_bytes
+        self.default_dtype = torch.float32
+
+    def memory(self, weights_bytes: int) -> Memory:
+        return Memory(used_bytes=weights_bytes, ours_bytes=weights_bytes)
+
+    def allocated_bytes(self) -> int | None:
+        return None
+
+    def free_bytes(self, weights_bytes: int) -> int:
+        return max(0, self.total_bytes - weights_bytes)
+
+    def start_peak(self) -> None:
+        pass
+
+    def peak_bytes(self) -> int:
+        return 0
+
+    def give_back(self) -> None:
+        gc.collect()
+
+
+class CudaDevice:
+    """The first visible CUDA card."""
+
+    def __init__(self) -> None:
+        if not torch.cuda.is_available():
+            raise DeviceUnusable("torch sees no CUDA card: is CUDA_VISIBLE_DEVICES right?")
+        self._nvml = _Nvml()
+        used_before = self._nvml.used_bytes_by_uuid()
+        self.torch_device = torch.device("cuda", 0)
+        try:
+            torch.zeros(1, device=self.torch_device)  # creates the context
+            torch.cuda.synchronize()
+        except RuntimeError as problem:
+            raise DeviceUnusable(f"the CUDA card does not answer: {problem}") from None
+        properties = torch.cuda.get_device_properties(0)
+        self._uuid = str(getattr(properties, "uuid", "")).removeprefix("GPU-")
+        self.name = str(properties.name)
+        self.total_bytes = int(torch.cuda.mem_get_info()[1])
+        self.default_dtype = torch.bfloat16
+        self._context_bytes = self._measure_context(used_before)
+        self._allocated_at_start = 0
+
+    def _measure_context(self, used_before: dict[str, int]) -> int:
+        used_now = self._nvml.used_bytes_by_uuid()
+        if self._uuid not in used_before or self._uuid not in used_now:
+            return _USUAL_CONTEXT_BYTES
+        grown = used_now[self._uuid] - used_before[self._uuid] - torch.cuda.memory_reserved()
+        return grown if 0 < grown <= _LARGEST_CONTEXT_BYTES else _USUAL_CONTEXT_BYTES
+
+    def memory(self, weights_bytes: int) -> Memory:
+        free, total = torch.cuda.mem_get_info()
+        used = total - free
+        ours = self._nvml.bytes_of_this_process(self._uuid)
+        if ours is None:
+            ours = torch.cuda.memory_reserved() + self._context_bytes
+        return Memory(used_bytes=used, ours_bytes=min(ours, used))
+
+    def allocated_bytes(self) -> int | None:
+        return torch.cuda.memory_allocated()
+
+    def free_bytes(self, weights_bytes: int) -> int:
+        unused_in_cache = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+        return int(torch.cuda.mem_get_info()[0]) + unused_in_cache
+
+    def start_peak(self) -> None:
+        torch.cuda.reset_peak_memory_stats()
+        self._allocated_at_start = torch.cuda.memory_allocated()
+
+    def peak_bytes(self) -> int:
+        return max(0, torch.cuda.max_memory_allocated() - self._allocated_at_start)
+
+    def give_back(self) -> None:
+        gc.collect()
+        torch.cuda.empty_cache()
+
+
+class _Nvml:
+    """The driver's own figures, where it gives them; without NVML everything is unknown."""
+
+    def __init__(self) -> None:
+        self._nvml: Any = None
+        try:
+            pynvml = importlib.import_module("pynvml")
+            pynvml.nvmlInit()
+            self._nvml = pynvml
+        except Exception:  # no library, no driver, no permission: each raises a class of its own
+            self._nvml = None
+
+    def used_bytes_by_uuid(self) -> dict[str, int]:
+        if self._nvml is None:
+            return {}
+        used: dict[str, int] = {}
+        try:
+            for index in range(self._nvml.nvmlDeviceGetCount()):
+                handle = self._nvml.nvmlDeviceGetHandleByIndex(index)
+                uuid = _text(self._nvml.nvmlDeviceGetUUID(handle)).removeprefix("GPU-")
+                used[uuid] = int(self._nvml.nvmlDeviceGetMemoryInfo(handle).used)
+        except self._nvml.NVMLError:
+            return {}
+        return used
+
+    def bytes_of_this_process(self, uuid: str) -> int | None:
+        """What the driver counts for this process; None where it does not say.
+
+        In a container the driver often lists processes by numbers from outside it, or no sizes.
+        """
+        if self._nvml is None or not uuid:
+            return None
+        try:
+            handle = self._nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
+            for process in self._nvml.nvmlDeviceGetComputeRunningProcesses(handle):
+                figure = int(process.usedGpuMemory or 0)
+                if process.pid == os.getpid() and figure >= torch.cuda.memory_reserved():
+                    return figure
+        except self._nvml.NVMLError:
+            return None
+        return None
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def open_device(kind: str, total_bytes: int, threads: int) -> Device:
+    """The device of that kind ("cpu" or "cuda"). Raises DeviceUnusable."""
+    if threads > 0:
+        torch.set_num_threads(threads)
+    return CudaDevice() if kind == "cuda" else CpuDevice(total_bytes)

@@ -1,0 +1,136 @@
+"""One picture: the arguments of the pipeline's call, its steps, and whether it is a picture.
+
+What comes out is bit for bit what the same call on the bare pipeline gives: the pipeline's own
+loop runs, with the same arguments, and the callback only looks.
+"""
+
+import copy
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from PIL import Image
+
+from workshop_gpu.conductor import errors
+from workshop_gpu.worker.pipelines import OpenModel
+from workshop_gpu.worker.protocol import GenerateParams
+
+_LARGEST_SEED = 2**64 - 1
+
+
+class JobCancelled(Exception):
+    """The job was cancelled; raised between two steps, to leave the pipeline's loop."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """The state after one step of the pipeline's loop. `count` is the number of its steps."""
+
+    index: int
+    count: int
+    latents: torch.Tensor
+    scheduler: Any
+
+
+OnStep = Callable[[Step], None]
+"""Looks at a step. It may raise JobCancelled, and must not change the latents."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A finished picture: `pixels` are height x width x 3 in 0...1; the latents as last seen."""
+
+    pixels: npt.NDArray[np.float32]
+    latents: torch.Tensor | None
+
+    def image(self) -> Image.Image:
+        """The picture in eight bits, rounded as diffusers rounds."""
+        return Image.fromarray((self.pixels * 255).round().astype(np.uint8))
+
+
+def check_params(model: OpenModel, params: GenerateParams) -> None:
+    """Refuse what this pipeline cannot do, before anything runs. Raises InvalidRequest."""
+    if params.seed < 0 or params.seed + params.images - 1 > _LARGEST_SEED:
+        raise errors.InvalidRequest("seed", f"must be from 0 to {_LARGEST_SEED}")
+    if params.images < 1:
+        raise errors.InvalidRequest("images", "must be at least 1")
+    scheduler = getattr(model.pipeline, "scheduler", None)
+    levels = getattr(getattr(scheduler, "config", None), "num_train_timesteps", None)
+    if params.steps < 1 or (levels and params.steps > levels):
+        raise errors.InvalidRequest("steps", f"must be from 1 to {levels or 'the limit'}")
+
+
+def draw(model: OpenModel, params: GenerateParams, seed: int, on_step: OnStep) -> Picture:
+    """Draw one picture with this seed. Raises JobCancelled, GenerationFailed, torch's errors."""
+    view = _view_with_own_scheduler(model.pipeline)
+    last_latents: list[torch.Tensor] = []
+
+    def after_step(pipeline: Any, index: int, _: Any, tensors: dict[str, Any]) -> dict[str, Any]:
+        count = getattr(pipeline, "num_timesteps", None) or params.steps
+        step = Step(index, count, tensors["latents"], pipeline.scheduler)
+        last_latents[:] = [step.latents]
+        on_step(step)
+        return {}
+
+    arguments = call_arguments(view, params)
+    arguments["generator"] = torch.Generator("cpu").manual_seed(seed)
+    if "callback_on_step_end" in inspect.signature(view.__call__).parameters:
+        arguments["callback_on_step_end"] = after_step
+    pixels = view(**arguments, output_type="np").images[0]
+    latents = last_latents[0] if last_latents else None
+    if not np.isfinite(pixels).all() or (latents is not None and not latents.isfinite().all()):
+        raise errors.GenerationFailed(
+            model.source.model,
+            "the picture is not a number (NaN) somewhere. Its VAE or denoiser probably does not "
+            f"work in {_dtype_names(model)}: set another dtype for this model.",
+        )
+    return Picture(pixels, latents)
+
+
+def call_arguments(pipeline: Any, params: GenerateParams) -> dict[str, Any]:
+    """What this pipeline's call is given; a pipeline without a parameter does not get it.
+
+    A true_cfg_scale beside a guidance_scale means that the latter goes into the network of
+    guidance-distilled models (Flux) and that the others (Qwen-Image) are guided by the former.
+    """
+    accepted = inspect.signature(pipeline.__call__).parameters
+    arguments: dict[str, Any] = {
+        "prompt": params.prompt,
+        "negative_prompt": params.negative_prompt or None,
+        "num_inference_steps": params.steps,
+        "guidance_scale": params.guidance,
+        "width": params.width,
+        "height": params.height,
+    }
+    if "true_cfg_scale" in accepted and not _guidance_distilled(pipeline):
+        del arguments["guidance_scale"]
+        arguments["true_cfg_scale"] = params.guidance
+        if params.guidance > 1:
+            arguments["negative_prompt"] = params.negative_prompt or " "
+    return {name: value for name, value in arguments.items() if name in accepted}
+
+
+def _guidance_distilled(pipeline: Any) -> bool:
+    config = getattr(getattr(pipeline, "transformer", None), "config", None)
+    return bool(getattr(config, "guidance_embeds", False))
+
+
+def _view_with_own_scheduler(pipeline: Any) -> Any:
+    """The same components behind another pipeline object, with a scheduler of its own.
+
+    A scheduler counts steps, and a pipeline keeps the guidance of its last call: both belong to
+    one picture. The copy is shallow, so no weights are copied.
+    """
+    view = copy.copy(pipeline)
+    scheduler = getattr(pipeline, "scheduler", None)
+    if scheduler is not None:
+        view.scheduler = type(scheduler).from_config(scheduler.config)
+    return view
+
+
+def _dtype_names(model: OpenModel) -> str:
+    return ", ".join(sorted({str(dtype).removeprefix("torch.") for dtype in model.dtypes.values()}))

@@ -1,0 +1,201 @@
+"""The lane: one order after the other, in order of arrival; whatever happens, it goes on."""
+
+import os
+import queue
+import time
+from collections.abc import Callable
+from functools import partial
+from importlib.metadata import version
+
+import msgspec
+
+from workshop_gpu.conductor import errors
+from workshop_gpu.worker import protocol
+from workshop_gpu.worker.devices import Device
+from workshop_gpu.worker.drawing import JobCancelled, Step, check_params, draw
+from workshop_gpu.worker.failures import Broken, Cancelled, Outcome, OutOfMemory, Success, attempt
+from workshop_gpu.worker.images import ImageRecord, encode_png
+from workshop_gpu.worker.link import Link
+from workshop_gpu.worker.pipelines import OpenModel, open_model, repair_dtypes
+
+_IDLE_READING_S = 2.0
+
+Order = protocol.Load | protocol.Evict | protocol.Run
+
+
+class Engine:
+    """Loads, evicts and draws on one device. All its methods run on the lane's thread."""
+
+    def __init__(self, device: Device, link: Link) -> None:
+        self._device = device
+        self._link = link
+        self._models: dict[str, OpenModel] = {}
+        self._versions = {name: version(name) for name in ("torch", "diffusers", "transformers")}
+
+    def work_for_ever(self) -> None:
+        """Say that the worker is ready, then take orders until the process ends."""
+        self._link.send(
+            protocol.Ready(
+                pid=os.getpid(),
+                device_name=self._device.name,
+                total_bytes=self._device.total_bytes,
+                memory=self._memory(),
+                versions=self._versions,
+            )
+        )
+        while True:
+            try:
+                order = self._link.inbox.get(timeout=_IDLE_READING_S)
+            except queue.Empty:
+                self._link.send(protocol.MemoryReading(self._memory()))
+            else:
+                self._carry_out(order)
+
+    def _carry_out(self, order: Order) -> None:
+        match order:
+            case protocol.Load():
+                self._load(order.source)
+            case protocol.Evict():
+                self._evict(order.model)
+            case protocol.Run():
+                self._run(order)
+
+    # Models
+
+    def _load(self, source: protocol.ModelSource) -> None:
+        started = time.monotonic()
+        there = self._models.get(source.model)
+        if there is not None and there.source != source:
+            self._drop(source.model)
+            there = None
+            self._device.give_back()
+        if there is None:
+            outcome = attempt(lambda: self._open(source))
+            self._device.give_back()
+            if not isinstance(outcome, Success):
+                error = self._explain(
+                    outcome, f'loading "{source.model}"', partial(errors.LoadFailed, source.model)
+                )
+                self._link.send(protocol.LoadFailed(source.model, error, self._memory()))
+                return
+            there = self._models[source.model] = outcome.value
+        seconds_s = time.monotonic() - started
+        self._link.send(
+            protocol.Loaded(source.model, there.weights_bytes, seconds_s, self._memory())
+        )
+
+    def _open(self, source: protocol.ModelSource) -> OpenModel:
+        def report(done_bytes: int, total_bytes: int) -> None:
+            self._link.send(protocol.Loading(source.model, done_bytes, total_bytes))
+
+        model = open_model(source, self._device, report)
+        free_bytes = self._device.free_bytes(self._weights_bytes())
+        if self._device.allocated_bytes() is None and model.weights_bytes > free_bytes:
+            # A pretended device is as strict as a real one.
+            what = f'loading "{source.model}"'
+            raise errors.OutOfMemory(what, model.weights_bytes, free_bytes)
+        return model
+
+    def _evict(self, model: str) -> None:
+        before_bytes = self._allocated_bytes()
+        self._drop(model)
+        self._device.give_back()
+        freed_bytes = max(0, before_bytes - self._allocated_bytes())
+        self._link.send(protocol.Evicted(model, freed_bytes, self._memory()))
+
+    def _drop(self, model: str) -> None:
+        self._models.pop(model, None)
+
+    # Jobs
+
+    def _run(self, run: protocol.Run) -> None:
+        if self._link.cancellations.cancelled(run.job):
+            outcome: Outcome[protocol.Done] = Cancelled()
+        else:
+            self._link.send(protocol.Started(run.job))
+            outcome = attempt(lambda: self._draw_all(run))
+        if not isinstance(outcome, Success):
+            self._clean_up(run.model)
+        self._link.cancellations.ended(run.job)
+        match outcome:
+            case Success(done):
+                self._link.send(done)
+            case Cancelled():
+                self._link.send(protocol.Stopped(run.job, self._memory()))
+            case _:
+                error = self._explain(
+                    outcome, "generating", partial(errors.GenerationFailed, run.model)
+                )
+                self._link.send(protocol.Failed(run.job, error, self._memory()))
+
+    def _draw_all(self, run: protocol.Run) -> protocol.Done:
+        started = time.monotonic()
+        model = self._models.get(run.model)
+        if model is None:
+            raise errors.GenerationFailed(run.model, "it is not loaded on this worker")
+        check_params(model, run.params)
+        self._device.start_peak()
+        files = []
+        for index in range(run.params.images):
+            seed = run.params.seed + index
+            picture = draw(model, run.params, seed, self._watcher(run, index))
+            files.append(encode_png(picture.image(), self._record(run, seed)))
+            del picture
+        peak_bytes = self._device.peak_bytes()
+        seconds_s = time.monotonic() - started
+        return protocol.Done(run.job, files, seconds_s, peak_bytes, self._memory())
+
+    def _watcher(self, run: protocol.Run, index: int) -> Callable[[Step], None]:
+        """What happens after each step of the job's image `index`."""
+        steps = run.params.steps
+
+        def on_step(step: Step) -> None:
+            if self._link.cancellations.cancelled(run.job):
+                raise JobCancelled
+            done = index * steps + min(steps, (step.index + 1) * steps // step.count)
+            self._link.send(protocol.Progress(run.job, done, steps * run.params.images, index))
+
+        return on_step
+
+    def _record(self, run: protocol.Run, seed: int) -> ImageRecord:
+        return ImageRecord(
+            model=run.model,
+            params=msgspec.structs.replace(run.params, seed=seed, images=1),
+            metadata=run.metadata,
+            versions=self._versions,
+            device=self._device.name,
+        )
+
+    def _clean_up(self, model: str) -> None:
+        self._device.give_back()
+        if model in self._models:
+            repair_dtypes(self._models[model])
+
+    # Errors and memory
+
+    def _explain(
+        self,
+        outcome: OutOfMemory | Broken | Cancelled | errors.ErrorReport,
+        what: str,
+        broken: Callable[[str], errors.WorkshopError],
+    ) -> errors.ErrorReport:
+        match outcome:
+            case OutOfMemory(needed_bytes):
+                free_bytes = self._device.free_bytes(self._weights_bytes())
+                return errors.OutOfMemory(what, needed_bytes, free_bytes).report()
+            case Broken(problem):
+                return broken(problem).report()
+            case errors.ErrorReport():
+                return outcome
+            case Cancelled():
+                return broken("it was cancelled").report()
+
+    def _weights_bytes(self) -> int:
+        return sum(model.weights_bytes for model in self._models.values())
+
+    def _allocated_bytes(self) -> int:
+        counted = self._device.allocated_bytes()
+        return self._weights_bytes() if counted is None else counted
+
+    def _memory(self) -> protocol.Memory:
+        return self._device.memory(self._weights_bytes())

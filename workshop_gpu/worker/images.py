@@ -1,0 +1,57 @@
+"""Finished pictures as PNG files that know how they were made. Imports no torch."""
+
+import io
+import json
+
+import msgspec
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
+
+from workshop_gpu.worker.protocol import GenerateParams
+
+RECORD_KEY = "workshop_gpu"
+"""The PNG text chunk that holds an ImageRecord as JSON."""
+READABLE_KEY = "parameters"
+"""The PNG text chunk for people and other programs: prompt first, then the settings."""
+
+_COMPRESS_LEVEL = 3
+"""zlib's 3: at 1024 x 1024 half the time of the default 6, and files a few per cent larger."""
+
+
+class ImageRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """How one picture was made: with these `params` (its own seed, one image) it is made again."""
+
+    model: str
+    params: GenerateParams
+    metadata: dict[str, str] = {}
+    versions: dict[str, str] = {}
+    device: str = ""
+
+
+def encode_png(image: Image.Image, record: ImageRecord) -> bytes:
+    """The picture as a PNG file with its record in it."""
+    info = PngInfo()
+    info.add_text(RECORD_KEY, json.dumps(msgspec.to_builtins(record)))
+    info.add_text(READABLE_KEY, _readable(record))
+    file = io.BytesIO()
+    image.save(file, "PNG", pnginfo=info, compress_level=_COMPRESS_LEVEL)
+    return file.getvalue()
+
+
+def read_record(png: bytes) -> ImageRecord:
+    """The record in a PNG file of ours. Raises KeyError or msgspec.DecodeError where none is."""
+    with Image.open(io.BytesIO(png)) as image:
+        image.load()
+        return msgspec.json.decode(image.info[RECORD_KEY], type=ImageRecord)
+
+
+def _readable(record: ImageRecord) -> str:
+    params = record.params
+    lines = [params.prompt]
+    if params.negative_prompt:
+        lines.append(f"Negative prompt: {params.negative_prompt}")
+    lines.append(
+        f"Steps: {params.steps}, CFG scale: {params.guidance:g}, Seed: {params.seed}, "
+        f"Size: {params.width}x{params.height}, Model: {record.model}"
+    )
+    return "\n".join(lines).replace("\x00", "")

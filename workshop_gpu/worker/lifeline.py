@@ -1,0 +1,26 @@
+"""The worker dies with the server: what only Linux can promise, in one file.
+
+The socket's end already tells a worker that its server is gone, but only once Python runs again.
+The kernel's signal also reaches a worker that is deep inside a long kernel launch or a file read,
+so that no orphan keeps VRAM. Elsewhere the socket alone must do.
+"""
+
+import ctypes
+import signal
+import sys
+
+_PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent() -> bool:
+    """Ask the kernel to kill this process when the thread that started it ends.
+
+    Returns whether the kernel will. A parent that died before this call is noticed by the socket.
+    """
+    if not sys.platform.startswith("linux"):
+        return False
+    try:
+        libc = ctypes.CDLL(None, use_errno=True)
+        return bool(libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) == 0)
+    except (OSError, AttributeError):
+        return False

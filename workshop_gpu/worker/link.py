@@ -1,0 +1,124 @@
+"""The worker's end of the socket: orders in, reports out, and the end of the process.
+
+Two threads touch it. The reader thread blocks in `recv`; it puts every order into the inbox in
+order of arrival, and marks a cancelled job at once, while the lane is busy with that very job.
+Only the lane sends.
+"""
+
+import os
+import queue
+import socket
+import sys
+import threading
+from typing import NoReturn
+
+import msgspec
+
+from workshop_gpu.worker import protocol
+
+EXIT_GONE = 0
+EXIT_BROKEN_STREAM = 3
+
+_LENGTH_BYTES = 4
+
+
+class Cancellations:
+    """Which of the jobs that are waiting in the inbox or running have been cancelled.
+
+    A job is known from the moment its Run is read until the lane has answered it. A Cancel for
+    any other job is stale and leaves no trace, so that it cannot hit a later job of that name.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: set[str] = set()
+        self._cancelled: set[str] = set()
+
+    def arrived(self, job: str) -> None:
+        with self._lock:
+            self._known.add(job)
+
+    def cancel(self, job: str) -> None:
+        with self._lock:
+            if job in self._known:
+                self._cancelled.add(job)
+
+    def cancelled(self, job: str) -> bool:
+        with self._lock:
+            return job in self._cancelled
+
+    def ended(self, job: str) -> None:
+        with self._lock:
+            self._known.discard(job)
+            self._cancelled.discard(job)
+
+
+class Link:
+    """The socket to the host. `start` begins reading; `inbox` then fills with orders."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self.inbox: queue.SimpleQueue[protocol.Load | protocol.Evict | protocol.Run] = (
+            queue.SimpleQueue()
+        )
+        self.cancellations = Cancellations()
+
+    def start(self) -> None:
+        threading.Thread(target=self._read_for_ever, name="orders", daemon=True).start()
+
+    def send(self, report: protocol.FromWorker) -> None:
+        """Send one report. A host that is gone ends the process."""
+        try:
+            self._connection.sendall(protocol.frame(report))
+        except OSError:
+            end_process(EXIT_GONE)
+
+    def _read_for_ever(self) -> None:
+        try:
+            while True:
+                self._take(protocol.read_order(self._next_body()))
+        except (msgspec.DecodeError, BrokenStream) as problem:
+            end_process(EXIT_BROKEN_STREAM, f"the host sent a malformed message: {problem}")
+        except OSError:
+            end_process(EXIT_GONE)
+
+    def _take(self, order: protocol.ToWorker) -> None:
+        match order:
+            case protocol.Cancel(job=job):
+                self.cancellations.cancel(job)
+            case protocol.Shutdown():
+                end_process(EXIT_GONE)
+            case protocol.Run(job=job):
+                # Known before it is in the inbox: the lane may end it before this thread goes on.
+                self.cancellations.arrived(job)
+                self.inbox.put(order)
+            case _:
+                self.inbox.put(order)
+
+    def _next_body(self) -> bytes:
+        length = int.from_bytes(self._exactly(_LENGTH_BYTES, between_messages=True), "big")
+        if not 0 < length <= protocol.MAX_MESSAGE_BYTES:
+            raise BrokenStream(f"a message of {length} bytes")
+        return self._exactly(length, between_messages=False)
+
+    def _exactly(self, size_bytes: int, *, between_messages: bool) -> bytes:
+        received = bytearray()
+        while len(received) < size_bytes:
+            chunk = self._connection.recv(min(size_bytes - len(received), 1 << 20))
+            if not chunk:
+                if between_messages and not received:
+                    end_process(EXIT_GONE)
+                raise BrokenStream("the stream ended inside a message")
+            received += chunk
+        return bytes(received)
+
+
+class BrokenStream(Exception):
+    """The bytes on the socket are not messages."""
+
+
+def end_process(code: int, reason: str = "") -> NoReturn:
+    """End at once, from any thread: the kernel and the driver take all memory back."""
+    if reason:
+        print(f"workshop-gpu worker {os.getpid()}: {reason}", file=sys.stderr, flush=True)
+    os._exit(code)
