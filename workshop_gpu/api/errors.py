@@ -1,0 +1,74 @@
+"""The one place where an error becomes an HTTP answer."""
+
+from workshop_gpu.conductor.errors import ErrorReport, WorkshopError
+
+STATUS = {
+    "invalid_request": 400,
+    "not_json": 400,
+    "not_allowed": 403,
+    "not_found": 404,
+    "model_unknown": 404,
+    "job_unknown": 404,
+    "hold_unknown": 404,
+    "image_unknown": 404,
+    "method_not_allowed": 405,
+    "model_disabled": 409,
+    "model_in_use": 409,
+    "model_not_loaded": 409,
+    "job_ended": 409,
+    "hold_ended": 410,
+    "request_too_large": 413,
+    "model_too_large": 422,
+    "queue_full": 429,
+    "job_cancelled": 499,
+    "no_device": 503,
+    "out_of_memory": 503,
+    "model_unavailable": 503,
+}
+"""HTTP status per kind; 500 for every other."""
+
+
+class NotJSON(WorkshopError):
+    """The body is not JSON, or not the JSON that this address takes."""
+
+    kind = "not_json"
+
+
+class NotAllowed(WorkshopError):
+    """The one who asks has no right to this."""
+
+    kind = "not_allowed"
+
+
+class RequestTooLarge(WorkshopError):
+    """The body is longer than any request needs."""
+
+    kind = "request_too_large"
+
+    def __init__(self, size_bytes: int, limit_bytes: int) -> None:
+        super().__init__(
+            f"The request has {size_bytes} bytes; {limit_bytes} are allowed.",
+            size_bytes=size_bytes,
+            limit_bytes=limit_bytes,
+        )
+
+
+class ImageUnknown(WorkshopError):
+    """The job has no such image, or not yet."""
+
+    kind = "image_unknown"
+
+    def __init__(self, job: str, index: int, images: int) -> None:
+        super().__init__(
+            f'The job "{job}" has no image {index}; it has {images}.', job=job, images=images
+        )
+
+
+def status_of(report: ErrorReport) -> int:
+    """The HTTP status for an error."""
+    return STATUS.get(report.kind, 500)
+
+
+def body_of(report: ErrorReport) -> dict[str, object]:
+    """`{"error": {"kind", "message", …facts}}`."""
+    return {"error": {**report.facts, "kind": report.kind, "message": report.message}}

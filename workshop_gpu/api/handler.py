@@ -1,0 +1,146 @@
+"""What all handlers share: who asks, typed bodies, structured errors, JSON answers."""
+
+import json
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, TypeVar
+from urllib.parse import unquote
+
+import msgspec
+from jupyter_server.auth.decorator import authorized
+from jupyter_server.base.handlers import APIHandler
+from tornado.web import HTTPError, MissingArgumentError
+
+from workshop_gpu.api import identity
+from workshop_gpu.api.errors import NotJSON, RequestTooLarge, body_of, status_of
+from workshop_gpu.api.identity import (
+    ADMIN_RESOURCE,
+    PARTICIPANT_HEADER,
+    RESOURCE,
+    KernelAwareAuthorizer,
+    KernelAwareIdentityProvider,
+    KernelTokens,
+)
+from workshop_gpu.api.views import Viewer, Views
+from workshop_gpu.conductor.errors import ErrorReport, InvalidRequest, WorkshopError
+from workshop_gpu.host.records import Participant
+from workshop_gpu.host.runtime import Runtime
+
+MAX_BODY_BYTES = 1_000_000
+_KIND_OF_STATUS = {400: "invalid_request", 403: "not_allowed", 404: "not_found"}
+_KIND_OF_STATUS |= {405: "method_not_allowed", 413: "request_too_large"}
+
+T = TypeVar("T")
+Verb = TypeVar("Verb", bound=Callable[..., Any])
+
+
+def administered(method: Verb) -> Verb:
+    """Marks a verb that only those may use whom the server's authorizer lets administer."""
+    wrap: Callable[[Verb], Verb] = authorized("execute", ADMIN_RESOURCE)
+    return wrap(method)
+
+
+class WorkshopHandler(APIHandler):
+    """The base of our handlers. Every verb carries `@authenticated` and `@authorized`."""
+
+    auth_resource = RESOURCE
+    # Widgets look at jobs all the time; that must not keep an idle server alive.
+    _track_activity = False
+
+    @property
+    def runtime(self) -> Runtime:
+        runtime: Runtime = self.settings["workshop_gpu"]
+        runtime.start()
+        return runtime
+
+    @property
+    def tokens(self) -> KernelTokens:
+        tokens: KernelTokens = self.settings["workshop_gpu_tokens"]
+        return tokens
+
+    @cached_property
+    def identity_provider(self) -> Any:
+        return KernelAwareIdentityProvider(super().identity_provider, self.tokens)
+
+    @cached_property
+    def authorizer(self) -> Any:
+        return KernelAwareAuthorizer(super().authorizer)
+
+    @property
+    def participant(self) -> Participant:
+        """Who asks. A name in the header counts only with the server's own token."""
+        header = (
+            self.request.headers.get(PARTICIPANT_HEADER, "") if self.token_authenticated else ""
+        )
+        return identity.participant_of(self.current_user, self.tokens, header[:100])
+
+    async def is_admin(self) -> bool:
+        """Whether the server's authorizer lets this user administer; a kernel never may."""
+        return bool(
+            await self.authorizer.is_authorized(self, self.current_user, "execute", ADMIN_RESOURCE)
+        )
+
+    async def views(self) -> Views:
+        """What this viewer may see."""
+        viewer = Viewer(self.participant, await self.is_admin(), self.base_url)
+        return Views(self.runtime, viewer)
+
+    def body(self, kind: type[T]) -> T:
+        """The request's body, checked. Raises NotJSON, InvalidRequest or RequestTooLarge."""
+        if len(self.request.body) > MAX_BODY_BYTES:
+            raise RequestTooLarge(len(self.request.body), MAX_BODY_BYTES)
+        try:
+            return msgspec.json.decode(self.request.body, type=kind)
+        except msgspec.ValidationError as error:
+            problem, _, place = str(error).partition(" - at `$.")
+            raise InvalidRequest(place.rstrip("`") or "body", problem) from None
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise NotJSON(f"The request's body is not JSON: {error}") from None
+
+    def answer(self, value: object, status: int = 200) -> None:
+        """Ends the request with a struct as JSON."""
+        self.set_status(status)
+        self.finish(msgspec.json.encode(value))
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        """All errors leave through here, in one form."""
+        exception = kwargs.get("exc_info", (None, None, None))[1]
+        report = _report_of(exception, status_code)
+        status = status_of(report) if isinstance(exception, WorkshopError) else status_code
+        if status >= 500 and not isinstance(exception, WorkshopError):
+            self.log.error("A request failed: %r", exception)
+        self.clear()
+        self.set_status(status)
+        if report.kind == "queue_full":
+            self.set_header(
+                "Retry-After", str(int(float(str(report.facts["expected_wait_s"]))) + 1)
+            )
+        self.finish(self.error_body(report))
+
+    def error_body(self, report: ErrorReport) -> bytes:
+        return msgspec.json.encode(body_of(report))
+
+    def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
+        """A refusal is an answer, not an incident."""
+        if not isinstance(value, WorkshopError):
+            super().log_exception(typ, value, tb)
+
+    def path_argument(self, value: str) -> str:
+        return unquote(value)
+
+
+class NotFound(WorkshopHandler):
+    """Addresses below ours that nobody serves, in our form of error."""
+
+    async def prepare(self) -> None:  # type: ignore[override]  # as jupyter_server's own
+        await super().prepare()
+        raise HTTPError(404, f"There is nothing at {self.request.path}")
+
+
+def _report_of(exception: BaseException | None, status: int) -> ErrorReport:
+    if isinstance(exception, WorkshopError):
+        return exception.report()
+    message = "The server failed; its log says more."
+    if isinstance(exception, MissingArgumentError | HTTPError) and status < 500:
+        message = exception.log_message or json.dumps(exception.reason) or message
+    return ErrorReport(_KIND_OF_STATUS.get(status, "server_error"), message)

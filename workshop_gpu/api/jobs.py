@@ -1,0 +1,86 @@
+"""jobs: submit, look, cancel, fetch images."""
+
+import anyio
+from jupyter_server.auth.decorator import authorized
+from tornado.web import authenticated
+
+from workshop_gpu.api.errors import ImageUnknown, NotAllowed
+from workshop_gpu.api.generation import complete
+from workshop_gpu.api.handler import WorkshopHandler
+from workshop_gpu.api.schemas import GenerateRequest, JobList
+from workshop_gpu.conductor.errors import JobUnknown
+from workshop_gpu.conductor.states import Priority
+from workshop_gpu.host.records import JobRecord
+
+
+class OwnJobHandler(WorkshopHandler):
+    """The base of handlers for one job: somebody else's is as unknown as one that never was."""
+
+    async def own_job(self, job: str) -> JobRecord:
+        """Raises JobUnknown."""
+        record = self.runtime.jobs.get(job)
+        if record.participant.id != self.participant.id and not await self.is_admin():
+            raise JobUnknown(job)
+        return record
+
+
+class JobsHandler(WorkshopHandler):
+    """All of one's jobs; `?all=1` gives an admin everybody's."""
+
+    @authenticated
+    @authorized
+    async def get(self) -> None:
+        views = await self.views()
+        if self.get_query_argument("all", "") not in ("", "0"):
+            if not await self.is_admin():
+                raise NotAllowed("Only the instructor sees everybody's jobs.")
+            self.answer(JobList(views.all_jobs()))
+        else:
+            self.answer(JobList(views.my_jobs()))
+
+    @authenticated
+    @authorized
+    async def post(self) -> None:
+        request = self.body(GenerateRequest)
+        spec = self.runtime.catalogue.get(request.model)
+        priority = Priority[request.priority.upper()]
+        if priority < Priority.NORMAL and not await self.is_admin():
+            raise NotAllowed(f'Only the instructor may submit with priority "{request.priority}".')
+        params = complete(request, spec)
+        record = self.runtime.submit(self.participant, spec.id, params, priority)
+        self.set_header("Location", f"{self.base_url}workshop-gpu/api/jobs/{record.id}")
+        self.answer((await self.views()).job(record), status=201)
+
+
+class JobHandler(OwnJobHandler):
+    """One job; deleting it cancels it."""
+
+    @authenticated
+    @authorized
+    async def get(self, job: str) -> None:
+        record = await self.own_job(job)
+        self.answer((await self.views()).job(record))
+
+    @authenticated
+    @authorized
+    async def delete(self, job: str) -> None:
+        record = await self.own_job(job)
+        self.runtime.cancel(record.id)
+        self.answer((await self.views()).job(record))
+
+
+class ImageHandler(OwnJobHandler):
+    """One finished image, as the PNG file that the worker made."""
+
+    @authenticated
+    @authorized
+    async def get(self, job: str, index: str) -> None:
+        record = await self.own_job(job)
+        number = int(index)
+        if number >= record.saved_images or not record.ended:
+            raise ImageUnknown(job, number, record.saved_images)
+        path = self.runtime.images.path(job, number)
+        content = await anyio.to_thread.run_sync(path.read_bytes)
+        # A job's images never change.
+        self.set_header("Cache-Control", "private, max-age=31536000, immutable")
+        self.finish(content, set_content_type="image/png")

@@ -1,0 +1,38 @@
+"""The book of this server's kernels: what each gets at its start, what goes with its end."""
+
+from collections.abc import Callable
+from pathlib import PurePosixPath
+
+from workshop_gpu.api.identity import KernelTokens
+from workshop_gpu.host.runtime import Runtime
+
+URL_VARIABLE = "WORKSHOP_GPU_URL"
+TOKEN_VARIABLE = "WORKSHOP_GPU_TOKEN"  # noqa: S105 - the variable's name
+
+
+class Kernels:
+    """Called by the provisioner. `server_url` gives the server's base URL once it listens."""
+
+    def __init__(
+        self, runtime: Runtime, tokens: KernelTokens, server_url: Callable[[], str]
+    ) -> None:
+        self._runtime = runtime
+        self._tokens = tokens
+        self._server_url = server_url
+
+    def starting(self, kernel: str, notebook: str) -> dict[str, str]:
+        """The environment for a kernel that is about to start, the first time or again.
+
+        What the process before it held goes now: a notice of the restart comes too late, after
+        the new process may have taken holds of its own.
+        """
+        self._runtime.kernel_gone(kernel)
+        token = self._tokens.mint(kernel, PurePosixPath(notebook).stem)
+        return {URL_VARIABLE: self._server_url(), TOKEN_VARIABLE: token}
+
+    def ended(self, kernel: str, *, for_good: bool) -> None:
+        self._runtime.kernel_gone(kernel)
+        if for_good:
+            self._tokens.forget(kernel)
+        else:
+            self._tokens.revoke(kernel)

@@ -1,0 +1,188 @@
+"""images/generations and models in the form of OpenAI's API, for programs written for that.
+
+Fields of theirs that mean nothing here are ignored; ours (`seed`, `steps`, `guidance`,
+`negative_prompt`) may be sent along. The request waits for its turn and for the images; if the
+caller goes away, the job is cancelled.
+"""
+
+import re
+from base64 import b64encode
+from contextlib import suppress
+from typing import Literal
+
+import anyio
+import msgspec
+from jupyter_server.auth.decorator import authorized
+from tornado.web import HTTPError, authenticated
+
+from workshop_gpu.api.generation import complete
+from workshop_gpu.api.handler import WorkshopHandler
+from workshop_gpu.api.schemas import GenerateRequest
+from workshop_gpu.catalogue.spec import ModelSpec
+from workshop_gpu.conductor.errors import (
+    ErrorReport,
+    InvalidRequest,
+    NoDevice,
+    ReportedError,
+    WorkshopError,
+)
+from workshop_gpu.conductor.states import JobState
+from workshop_gpu.host.records import JobRecord
+
+_SIZE = re.compile(r"([0-9]{1,6})x([0-9]{1,6})")
+_TYPES = {400: "invalid_request_error", 403: "permission_error", 404: "invalid_request_error"}
+_TYPES |= {409: "invalid_request_error", 422: "invalid_request_error", 429: "rate_limit_error"}
+
+
+class ImagesRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Their request with our extras; what else is sent is ignored."""
+
+    prompt: str
+    model: str | None = None
+    n: int | None = 1
+    size: str | None = None
+    response_format: Literal["url", "b64_json"] | None = None
+    seed: int | None = None
+    steps: int | None = None
+    guidance: float | None = None
+    negative_prompt: str = ""
+
+
+class ImageData(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One image, as data or as an address on this server (which asks for the same token)."""
+
+    b64_json: str = ""
+    url: str = ""
+
+
+class ImagesAnswer(msgspec.Struct, frozen=True):
+    """Their answer."""
+
+    created: int
+    data: list[ImageData]
+
+
+class ModelEntry(msgspec.Struct, frozen=True):
+    """One model in their list."""
+
+    id: str
+    created: int
+    owned_by: str = "workshop-gpu"
+    object: str = "model"
+
+
+class ModelEntries(msgspec.Struct, frozen=True):
+    """Their list of models."""
+
+    data: list[ModelEntry]
+    object: str = "list"
+
+
+class OpenAIHandler(WorkshopHandler):
+    """The base: errors in OpenAI's shape."""
+
+    def error_body(self, report: ErrorReport) -> bytes:
+        kind = _TYPES.get(self.get_status(), "server_error")
+        error = {
+            "message": report.message,
+            "type": kind,
+            "param": report.facts.get("field"),
+            "code": report.kind,
+        }
+        return msgspec.json.encode({"error": error})
+
+
+class OpenAINotFound(OpenAIHandler):
+    """The parts of their API that this server does not have."""
+
+    async def prepare(self) -> None:  # type: ignore[override]  # as jupyter_server's own
+        await super().prepare()
+        raise HTTPError(404, f"This server does not have {self.request.path}")
+
+
+class OpenAIModelsHandler(OpenAIHandler):
+    """The models that may be used now."""
+
+    @authenticated
+    @authorized
+    async def get(self) -> None:
+        created = int(self.runtime.started_at)
+        offered = [spec for spec in self.runtime.catalogue.specs if spec.enabled]
+        self.answer(ModelEntries([ModelEntry(spec.id, created) for spec in offered]))
+
+
+class OpenAIImagesHandler(OpenAIHandler):
+    """Draws images and answers with them."""
+
+    _record: JobRecord | None = None
+
+    @authenticated
+    @authorized
+    async def post(self) -> None:
+        request = self.body(ImagesRequest)
+        spec = self._spec(request.model)
+        width, height = _size(request.size)
+        params = complete(
+            GenerateRequest(
+                model=spec.id,
+                prompt=request.prompt,
+                negative_prompt=request.negative_prompt,
+                seed=request.seed,
+                steps=request.steps,
+                guidance=request.guidance,
+                width=width,
+                height=height,
+                images=1 if request.n is None else request.n,
+            ),
+            spec,
+        )
+        record = self._record = self.runtime.submit(self.participant, spec.id, params)
+        await self.runtime.finished(record.id)
+        _raise_unless_done(record)
+        images = [
+            await self._image(record, index, request.response_format == "b64_json")
+            for index in range(record.saved_images)
+        ]
+        self.answer(ImagesAnswer(int(record.ended_at or record.submitted_at), images))
+
+    def on_connection_close(self) -> None:
+        """Nobody waits for the images any more."""
+        if self._record is not None and not self._record.ended:
+            with suppress(WorkshopError):
+                self.runtime.cancel(self._record.id)
+
+    def _spec(self, model: str | None) -> ModelSpec:
+        catalogue = self.runtime.catalogue
+        if model:
+            return catalogue.get(model)
+        enabled = [spec for spec in catalogue.specs if spec.enabled]
+        if not enabled:
+            raise InvalidRequest("model", "no model is offered at present")
+        return enabled[0]
+
+    async def _image(self, record: JobRecord, index: int, inline: bool) -> ImageData:
+        if inline:
+            path = self.runtime.images.path(record.id, index)
+            content = await anyio.to_thread.run_sync(path.read_bytes)
+            return ImageData(b64_json=b64encode(content).decode("ascii"))
+        server = f"{self.request.protocol}://{self.request.host}{self.base_url}"
+        return ImageData(url=f"{server}workshop-gpu/api/jobs/{record.id}/images/{index}")
+
+
+def _size(size: str | None) -> tuple[int | None, int | None]:
+    if size is None or size == "auto":
+        return None, None
+    match = _SIZE.fullmatch(size)
+    if match is None:
+        raise InvalidRequest("size", f'"{size}" is no size; write it like "1024x1024"')
+    return int(match[1]), int(match[2])
+
+
+def _raise_unless_done(record: JobRecord) -> None:
+    view = record.view
+    if view is None or not view.state.ended:
+        raise NoDevice("the server is shutting down.")
+    if view.state is JobState.CANCELLED:
+        raise ReportedError(ErrorReport("job_cancelled", "The job was cancelled."))
+    if view.error is not None:
+        raise ReportedError(view.error)

@@ -1,0 +1,143 @@
+"""openapi.json: the description of this API, made from the same structs that check requests."""
+
+from functools import cache
+from typing import Any
+
+import msgspec
+from jupyter_server.auth.decorator import authorized
+from tornado.web import authenticated
+
+from workshop_gpu import __version__
+from workshop_gpu.api import openai, schemas
+from workshop_gpu.api.handler import WorkshopHandler
+
+
+class Operation(msgspec.Struct, frozen=True):
+    """One verb at one address. `answer` is a struct, a media type, or None for an empty body."""
+
+    path: str
+    verb: str
+    summary: str
+    answer: Any
+    body: Any = None
+    status: int = 200
+    errors: tuple[int, ...] = ()
+
+
+_JOB, _MODEL, _HOLD = "api/jobs/{job}", "api/models/{model}", "api/holds/{hold}"
+
+OPERATIONS = (
+    Operation("api/me", "get", "Who asks", schemas.Me),
+    Operation("api/me", "put", "Take a name", schemas.Me, schemas.NameRequest, errors=(400, 413)),
+    Operation("api/status", "get", "GPUs, who holds them, the queue", schemas.Status),
+    Operation("api/models", "get", "The catalogue", schemas.ModelList),
+    Operation(
+        f"{_MODEL}/load", "post", "Preload (instructor)", schemas.Model,
+        status=202, errors=(404, 409, 422, 503),
+    ),
+    Operation(
+        f"{_MODEL}/evict", "post", "Evict (instructor)", schemas.Model,
+        status=202, errors=(404, 409),
+    ),
+    Operation("api/jobs", "get", "Own jobs, newest first; ?all=1 for admins", schemas.JobList),
+    Operation(
+        "api/jobs", "post", "Submit", schemas.Job, schemas.GenerateRequest,
+        status=201, errors=(400, 404, 409, 413, 422, 429, 503),
+    ),
+    Operation(_JOB, "get", "One job", schemas.Job, errors=(404,)),
+    Operation(_JOB, "delete", "Cancel", schemas.Job, errors=(404, 409)),
+    Operation(f"{_JOB}/images/{{index}}", "get", "An image", "image/png", errors=(404,)),
+    Operation("api/holds", "get", "Own holds", schemas.HoldList),
+    Operation(
+        "api/holds", "post", "Hold a model", schemas.Hold, schemas.HoldRequest,
+        status=201, errors=(400, 404, 409, 413, 422, 503),
+    ),
+    Operation(
+        _HOLD, "put", "Renew", schemas.Hold, schemas.RenewRequest, errors=(400, 404, 410, 413)
+    ),
+    Operation(_HOLD, "delete", "Drop", None, status=204, errors=(404, 410)),
+    Operation("api/events", "get", "All changes, as server-sent events", "text/event-stream"),
+    Operation("api/openapi.json", "get", "This description", dict[str, Any]),
+    Operation("v1/models", "get", "The models, in OpenAI's form", openai.ModelEntries),
+    Operation(
+        "v1/images/generations", "post", "Generate, in OpenAI's form", openai.ImagesAnswer,
+        openai.ImagesRequest, errors=(400, 404, 409, 413, 422, 429, 503),
+    ),
+)  # fmt: skip
+"""Every operation; a test compares them with the routes and with real answers."""
+
+
+@cache
+def description() -> dict[str, Any]:
+    """The OpenAPI 3.1 description. Paths are below the server's base URL."""
+    structs = [kind for op in OPERATIONS for kind in (op.answer, op.body) if _is_struct(kind)]
+    structs += [schemas.ErrorBody, schemas.StreamEvent]
+    _, components = msgspec.json.schema_components(
+        structs, ref_template="#/components/schemas/{name}"
+    )
+    paths: dict[str, dict[str, Any]] = {}
+    for operation in OPERATIONS:
+        paths.setdefault(f"/workshop-gpu/{operation.path}", {})[operation.verb] = _described(
+            operation
+        )
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Workshop GPU", "version": __version__},
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "securitySchemes": {
+                "token": {
+                    "type": "apiKey",
+                    "in": "header",
+                    "name": "Authorization",
+                    "description": "The word \"token\" and a kernel's or the server's token.",
+                }
+            },
+        },
+        "security": [{"token": []}],
+    }
+
+
+class OpenAPIHandler(WorkshopHandler):
+    """Serves the description."""
+
+    @authenticated
+    @authorized
+    async def get(self) -> None:
+        self.answer(description())
+
+
+def _is_struct(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+
+
+def _described(operation: Operation) -> dict[str, Any]:
+    answer: dict[str, Any] = {"description": operation.summary}
+    if operation.answer is not None:
+        answer["content"] = _content(operation.answer)
+    answers = {str(operation.status): answer}
+    for status in (*operation.errors, 403):
+        answers[str(status)] = {"description": "Refused", "content": _content(schemas.ErrorBody)}
+    described: dict[str, Any] = {
+        "summary": operation.summary,
+        "operationId": f"{operation.verb} {operation.path}",
+        "responses": answers,
+    }
+    names = [part[1:-1] for part in operation.path.split("/") if part.startswith("{")]
+    if names:
+        described["parameters"] = [
+            {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+            for name in names
+        ]
+    if operation.body is not None:
+        described["requestBody"] = {"required": True, "content": _content(operation.body)}
+    return described
+
+
+def _content(kind: Any) -> dict[str, Any]:
+    if isinstance(kind, str):
+        return {kind: {}}
+    if _is_struct(kind):
+        return {"application/json": {"schema": {"$ref": f"#/components/schemas/{kind.__name__}"}}}
+    return {"application/json": {"schema": {"type": "object"}}}

@@ -1,0 +1,38 @@
+"""Which handler serves which address, below the server's base URL."""
+
+from typing import Any
+
+from workshop_gpu.api.events import EventsHandler
+from workshop_gpu.api.handler import NotFound
+from workshop_gpu.api.holds import HoldHandler, HoldsHandler
+from workshop_gpu.api.jobs import ImageHandler, JobHandler, JobsHandler
+from workshop_gpu.api.models import EvictHandler, LoadHandler, ModelsHandler
+from workshop_gpu.api.openai import OpenAIImagesHandler, OpenAIModelsHandler, OpenAINotFound
+from workshop_gpu.api.openapi import OpenAPIHandler
+from workshop_gpu.api.status import MeHandler, StatusHandler
+
+_NAME = r"([^/]+)"
+
+
+def routes() -> list[tuple[str, Any]]:
+    """The extension's routes; the last of each family catches what is not there."""
+    api = "workshop-gpu/api"
+    openai = "workshop-gpu/v1"
+    return [
+        (rf"{api}/openapi.json", OpenAPIHandler),
+        (rf"{api}/me", MeHandler),
+        (rf"{api}/status", StatusHandler),
+        (rf"{api}/models", ModelsHandler),
+        (rf"{api}/models/{_NAME}/load", LoadHandler),
+        (rf"{api}/models/{_NAME}/evict", EvictHandler),
+        (rf"{api}/jobs", JobsHandler),
+        (rf"{api}/jobs/{_NAME}", JobHandler),
+        (rf"{api}/jobs/{_NAME}/images/([0-9]{{1,4}})", ImageHandler),
+        (rf"{api}/holds", HoldsHandler),
+        (rf"{api}/holds/{_NAME}", HoldHandler),
+        (rf"{api}/events", EventsHandler),
+        (rf"{openai}/models", OpenAIModelsHandler),
+        (rf"{openai}/images/generations", OpenAIImagesHandler),
+        (rf"{openai}(?:/.*)?", OpenAINotFound),
+        (r"workshop-gpu(?:/.*)?", NotFound),
+    ]

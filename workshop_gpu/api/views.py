@@ -1,0 +1,207 @@
+"""The conductor's and the host's knowledge as the API's answers, for one viewer.
+
+Everybody sees that somebody's job waits; prompts, seeds and images are for its owner and
+for admins.
+"""
+
+from base64 import b64encode
+from typing import Literal, get_args
+
+import msgspec
+
+from workshop_gpu import __version__
+from workshop_gpu.api import schemas
+from workshop_gpu.catalogue.files import LocalState
+from workshop_gpu.catalogue.spec import ModelSpec
+from workshop_gpu.conductor import effects
+from workshop_gpu.conductor.states import JobState, SlotState
+from workshop_gpu.host.records import JobRecord, Participant
+from workshop_gpu.host.runtime import CatalogueRead, LogEntry, Preview, Runtime
+
+ModelState = Literal[
+    "absent", "downloading", "loading", "ready", "leaving", "failed", "unavailable"
+]
+_BEST_FIRST = (SlotState.READY, SlotState.LOADING, SlotState.LEAVING, SlotState.FAILED)
+assert {state.value for state in SlotState} < set(get_args(ModelState))
+
+
+class Viewer(msgspec.Struct, frozen=True):
+    """Who looks. `base_url` is the server's, for the addresses of images."""
+
+    participant: Participant
+    admin: bool
+    base_url: str
+
+
+class Views:
+    """Answers for one viewer, from one runtime, as things are now."""
+
+    def __init__(self, runtime: Runtime, viewer: Viewer) -> None:
+        self._runtime = runtime
+        self._viewer = viewer
+
+    # jobs
+
+    def job(self, record: JobRecord, view: effects.JobView | None = None) -> schemas.Job:
+        """`view` is an earlier moment of the job; None means now."""
+        view = view or record.view
+        mine = record.participant.id == self._viewer.participant.id
+        state = view.state if view else JobState.QUEUED
+        steps = record.params.steps * record.params.images
+        job = schemas.Job(
+            id=record.id,
+            state=state,
+            model=record.model,
+            participant=record.participant.name,
+            mine=mine,
+            position=view.position if view else 0,
+            expected_wait_s=view.expected_wait_s if view else None,
+            waiting_for=view.waiting_for if view else "",
+            step=view.step if view else 0,
+            steps=(view.steps if view else 0) or steps,
+            device=view.device if view else None,
+            submitted_at=record.submitted_at,
+            started_at=record.started_at,
+            ended_at=record.ended_at,
+            error=view.error if view else None,
+        )
+        if not (mine or self._viewer.admin):
+            return msgspec.structs.replace(job, error=None)
+        return msgspec.structs.replace(
+            job, params=msgspec.structs.asdict(record.params), images=self._images(record, state)
+        )
+
+    def my_jobs(self) -> list[schemas.Job]:
+        """The viewer's own jobs, newest first."""
+        return [self.job(record) for record in self._runtime.jobs.of(self._viewer.participant.id)]
+
+    def all_jobs(self) -> list[schemas.Job]:
+        """Everybody's jobs, newest first."""
+        return [self.job(record) for record in reversed(list(self._runtime.jobs))]
+
+    def _images(self, record: JobRecord, state: JobState) -> list[schemas.ImageInfo]:
+        if state is not JobState.DONE:
+            return []
+        root = f"{self._viewer.base_url}workshop-gpu/api/jobs/{record.id}/images/"
+        return [
+            schemas.ImageInfo(index, record.params.seed + index, f"{root}{index}")
+            for index in range(record.saved_images)
+        ]
+
+    # models
+
+    def models(self) -> list[schemas.Model]:
+        slots = self._slots()
+        return [self._model(spec, slots) for spec in self._runtime.catalogue.specs]
+
+    def model(self, model: str) -> schemas.Model:
+        """Raises ModelUnknown."""
+        return self._model(self._runtime.catalogue.get(model), self._slots())
+
+    def _slots(self) -> list[schemas.Slot]:
+        return [slot_of(view) for view in self._runtime.snapshot().slots]
+
+    def _model(self, spec: ModelSpec, slots: list[schemas.Slot]) -> schemas.Model:
+        local = self._runtime.catalogue.local(spec.id)
+        mine = [slot for slot in slots if slot.model == spec.id]
+        by_state = {slot.state: slot for slot in reversed(mine)}
+        best = next((by_state[state] for state in _BEST_FIRST if state in by_state), None)
+        download = self._runtime.downloads.get(spec.id)
+        state: ModelState = best.state.value if best else "absent"
+        done_bytes, total_bytes = (best.done_bytes, best.total_bytes) if best else (0, 0)
+        if local.state is LocalState.UNUSABLE:
+            state = "unavailable"
+        elif best is None and download is not None:
+            state, (done_bytes, total_bytes) = "downloading", download
+        return schemas.Model(
+            id=spec.id,
+            title=spec.title or spec.id,
+            description=spec.description,
+            kind=spec.kind,
+            enabled=spec.enabled,
+            reason=spec.reason,
+            state=state,
+            problem=local.problem,
+            bytes=best.bytes if best else round(spec.vram_gb * 1e9) or local.file_bytes,
+            done_bytes=done_bytes,
+            total_bytes=total_bytes,
+            defaults=msgspec.structs.asdict(spec.defaults),
+            limits=msgspec.structs.asdict(spec.limits),
+            pinned=spec.pin,
+            slots=mine,
+        )
+
+    # the whole
+
+    def me(self) -> schemas.Me:
+        person = self._viewer.participant
+        return schemas.Me(person.id, person.name, person.kernel, self._viewer.admin)
+
+    def status(self) -> schemas.Status:
+        now = self._runtime.snapshot()
+        jobs = [(self._runtime.jobs.find(view.job), view) for view in now.jobs]
+        shown = [(self.job(record, view), view) for record, view in jobs if record]
+        slots = [slot_of(view) for view in now.slots]
+        return schemas.Status(
+            version=__version__,
+            started_at=self._runtime.started_at,
+            me=self.me(),
+            devices=[self._device(view, slots) for view in now.devices],
+            waiting=[job for job, view in shown if view.state is JobState.QUEUED],
+            running=[job for job, view in shown if view.state is JobState.RUNNING],
+            problems=list(self._runtime.catalogue.problems),
+        )
+
+    def snapshot(self) -> schemas.SnapshotEvent:
+        return schemas.SnapshotEvent(self.status(), self.models(), self.my_jobs())
+
+    def _device(self, view: effects.DeviceView, slots: list[schemas.Slot]) -> schemas.Device:
+        return schemas.Device(
+            id=view.device,
+            name=self._runtime.device_names.get(view.device, view.device),
+            state=view.state,
+            total_bytes=view.total_bytes,
+            free_bytes=view.free_bytes,
+            holders=list(view.holders),
+            slots=[slot for slot in slots if slot.device == view.device],
+        )
+
+    # events
+
+    def event(self, entry: LogEntry) -> schemas.StreamEvent | None:
+        """What of an entry of the log this viewer may see; None: nothing."""
+        match entry:
+            case effects.AnnounceJob(view):
+                record = self._runtime.jobs.find(view.job)
+                return schemas.JobEvent(self.job(record, view)) if record else None
+            case Preview():
+                return self._preview(entry)
+            case effects.AnnounceSlot(slot, freed_bytes, why):
+                return schemas.SlotEvent(slot_of(slot), freed_bytes, why)
+            case effects.AnnounceDevice(device):
+                return schemas.DeviceEvent(self._device(device, self._slots()))
+            case effects.AnnounceHold(hold, ended):
+                mine = hold.participant == self._viewer.participant.id
+                return schemas.HoldEvent(hold_of(hold), ended) if mine else None
+            case effects.Notice(text):
+                return schemas.NoticeEvent(text, self._runtime.now())
+            case CatalogueRead():
+                return schemas.ModelsEvent(self.models(), list(self._runtime.catalogue.problems))
+        return None
+
+    def _preview(self, preview: Preview) -> schemas.PreviewEvent | None:
+        record = self._runtime.jobs.find(preview.job)
+        if record is None or record.participant.id != self._viewer.participant.id:
+            return None
+        data = "data:image/jpeg;base64," + b64encode(preview.jpeg).decode("ascii")
+        return schemas.PreviewEvent(preview.job, preview.step, preview.steps, preview.image, data)
+
+
+def slot_of(view: effects.SlotView) -> schemas.Slot:
+    """A slot for everybody to see."""
+    return msgspec.convert(msgspec.structs.asdict(view), schemas.Slot)
+
+
+def hold_of(view: effects.HoldView) -> schemas.Hold:
+    """A hold, for its kernel."""
+    return schemas.Hold(view.hold, view.model, view.expires_in_s)

@@ -1,0 +1,122 @@
+"""The server extension: configuration, start, stop."""
+
+from pathlib import Path
+from typing import Any
+
+from jupyter_client.provisioning.factory import KernelProvisionerFactory
+from jupyter_core.paths import jupyter_data_dir
+from jupyter_server.extension.application import ExtensionApp
+from traitlets import Float, Int, List, TraitError, Unicode, default, validate
+
+from workshop_gpu.api import provisioner
+from workshop_gpu.api.identity import KernelTokens
+from workshop_gpu.api.kernels import Kernels
+from workshop_gpu.api.routes import routes
+from workshop_gpu.catalogue.catalogue import Catalogue, default_models_file
+from workshop_gpu.conductor.conductor import Settings
+from workshop_gpu.conductor.errors import WorkshopError
+from workshop_gpu.host.devices import find_devices
+from workshop_gpu.host.runtime import Runtime, RuntimeSettings
+
+
+class WorkshopGPU(ExtensionApp):
+    """Shares this machine's GPUs among all notebooks of the server."""
+
+    name = "workshop_gpu"
+    app_name = "Workshop GPU"
+    description = "Shares this machine's GPUs among all notebooks of the server."
+    load_other_extensions = True
+
+    devices = List(
+        Unicode(),
+        default_value=["auto"],
+        help='The devices to use: "auto" (every GPU, else the CPU), "cuda:0", "cpu:2GB" '
+        "(the CPU with a pretended memory of that size).",
+    ).tag(config=True)
+
+    models_file = Unicode(
+        help="The models.toml of this server. Default: workshop_gpu/models.toml in Jupyter's "
+        "configuration folder; without it the shipped models and those in the Hugging Face "
+        "cache are offered.",
+    ).tag(config=True)
+
+    data_folder = Unicode(help="Where images and logs are kept.").tag(config=True)
+
+    queue_limit = Int(3, min=1, help="How many jobs of one participant may wait.").tag(config=True)
+
+    patience_s = Float(
+        20.0, help="For how many seconds a job whose model is ready may be preferred to others."
+    ).tag(config=True)
+
+    worker_threads = Int(
+        0, min=0, help="CPU threads of each worker; 0 leaves the choice to torch."
+    ).tag(config=True)
+
+    @default("models_file")
+    def _default_models_file(self) -> str:
+        return str(default_models_file())
+
+    @default("data_folder")
+    def _default_data_folder(self) -> str:
+        return str(Path(jupyter_data_dir()) / "workshop_gpu")
+
+    @validate("devices")
+    def _check_devices(self, proposal: Any) -> list[str]:
+        try:
+            find_devices(proposal["value"])
+        except WorkshopError as error:
+            raise TraitError(error.message) from None
+        return list(proposal["value"])
+
+    def initialize_settings(self) -> None:
+        runtime = Runtime(
+            RuntimeSettings(
+                devices=tuple(find_devices(self.devices)),
+                data_folder=Path(self.data_folder),
+                threads=self.worker_threads,
+                conductor=Settings(queue_limit=self.queue_limit, patience_s=self.patience_s),
+            ),
+            Catalogue(Path(self.models_file)),
+            self.log,
+        )
+        tokens = KernelTokens()
+        kernels = Kernels(runtime, tokens, lambda: _local_url(self.serverapp))
+        self.settings.update(
+            workshop_gpu=runtime, workshop_gpu_tokens=tokens, workshop_gpu_kernels=kernels
+        )
+        self._use_our_provisioner()
+
+    def initialize_handlers(self) -> None:
+        self.handlers.extend(routes())
+
+    def _use_our_provisioner(self) -> None:
+        """Kernels get their token from our provisioner, unless the instructor chose another.
+
+        Set for this process only: in a configuration file it would outlive the package and
+        then break every start of a kernel.
+        """
+        factory = KernelProvisionerFactory.instance(parent=self.serverapp)
+        if factory.default_provisioner_name == "local-provisioner":
+            factory.default_provisioner_name = provisioner.NAME
+        else:
+            self.log.warning(
+                "Kernels are started by %r, so they get no token from Workshop GPU.",
+                factory.default_provisioner_name,
+            )
+
+    async def _start_jupyter_server_extension(self, serverapp: Any) -> None:
+        self.settings["workshop_gpu"].start()
+
+    async def stop_extension(self) -> None:
+        await self.settings["workshop_gpu"].stop()
+
+
+def _local_url(server: Any) -> str:
+    """The base URL for kernels: this machine's own, whatever address the world outside uses.
+
+    Without a token in it: a kernel gets its own, not the server's.
+    """
+    scheme = "https" if server.certfile else "http"
+    host = "127.0.0.1" if server.ip in ("", "*", "0.0.0.0", "localhost") else server.ip  # noqa: S104
+    host = "[::1]" if host == "::" else f"[{host}]" if ":" in host else host
+    return f"{scheme}://{host}:{server.port}{server.base_url}"

@@ -1,0 +1,76 @@
+"""What the NVIDIA driver says, through NVML. Without a driver there are simply no GPUs."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import msgspec
+import pynvml
+
+
+class GPU(msgspec.Struct, frozen=True):
+    """One card as the driver names it. `uuid` stays the same across restarts."""
+
+    index: int
+    uuid: str
+    name: str
+    total_bytes: int
+    used_bytes: int
+
+
+class GPUProcess(msgspec.Struct, frozen=True):
+    """A process that holds memory of a card; 0 bytes where the driver does not tell."""
+
+    gpu_index: int
+    pid: int
+    used_bytes: int
+
+
+@contextmanager
+def _nvml() -> Iterator[bool]:
+    """Opens NVML for a few readings; yields False where there is no driver."""
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def driver_version() -> str:
+    """The NVIDIA driver's version, "" without a driver."""
+    with _nvml() as present:
+        return str(pynvml.nvmlSystemGetDriverVersion()) if present else ""
+
+
+def gpus() -> list[GPU]:
+    """All cards, in the driver's order."""
+    found: list[GPU] = []
+    with _nvml() as present:
+        for index in range(pynvml.nvmlDeviceGetCount() if present else 0):
+            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+            memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+            found.append(
+                GPU(
+                    index=index,
+                    uuid=str(pynvml.nvmlDeviceGetUUID(handle)),
+                    name=str(pynvml.nvmlDeviceGetName(handle)),
+                    total_bytes=int(memory.total),
+                    used_bytes=int(memory.used),
+                )
+            )
+    return found
+
+
+def gpu_processes() -> list[GPUProcess]:
+    """Who holds memory on which card (in a container only what the driver shows there)."""
+    found: list[GPUProcess] = []
+    with _nvml() as present:
+        for index in range(pynvml.nvmlDeviceGetCount() if present else 0):
+            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+            for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle):
+                used = process.usedGpuMemory
+                found.append(GPUProcess(index, int(process.pid), int(used or 0)))
+    return found

@@ -1,0 +1,96 @@
+"""What the host knows of a job beyond the conductor's numbers: the prompt, who, times, images."""
+
+import time
+from collections import OrderedDict
+from collections.abc import Iterator
+
+import msgspec
+
+from workshop_gpu.conductor.effects import JobView
+from workshop_gpu.conductor.errors import JobUnknown
+from workshop_gpu.worker.protocol import GenerateParams
+
+
+class Participant(msgspec.Struct, frozen=True):
+    """Against whose share a job counts: a kernel of this server, or a person.
+
+    `id` never changes while the kernel or the login lives; `name` is what others see.
+    """
+
+    id: str
+    name: str
+    kernel: str | None = None
+
+
+class JobRecord(msgspec.Struct):
+    """A job with all that belongs to it. `…_at` are seconds since 1970."""
+
+    id: str
+    participant: Participant
+    model: str
+    params: GenerateParams
+    submitted_at: float
+    view: JobView | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    saved_images: int = 0
+
+    @property
+    def ended(self) -> bool:
+        return self.view is not None and self.view.state.ended
+
+
+class JobRecords:
+    """All jobs of this server's life that are still remembered, oldest first."""
+
+    def __init__(self, kept: int) -> None:
+        self._kept = kept
+        self._records: OrderedDict[str, JobRecord] = OrderedDict()
+
+    def __iter__(self) -> Iterator[JobRecord]:
+        return iter(self._records.values())
+
+    def add(self, record: JobRecord) -> None:
+        self._records[record.id] = record
+
+    def remove(self, job: str) -> None:
+        self._records.pop(job, None)
+
+    def get(self, job: str) -> JobRecord:
+        """Raises JobUnknown."""
+        try:
+            return self._records[job]
+        except KeyError:
+            raise JobUnknown(job) from None
+
+    def find(self, job: str) -> JobRecord | None:
+        """None for a job that is not, or no longer, remembered."""
+        return self._records.get(job)
+
+    def of(self, participant: str) -> list[JobRecord]:
+        """A participant's jobs, newest first."""
+        return [
+            record
+            for record in reversed(self._records.values())
+            if record.participant.id == participant
+        ]
+
+    def update(self, view: JobView) -> JobRecord | None:
+        """Takes over the conductor's view of a job and notes when it started and ended."""
+        record = self._records.get(view.job)
+        if record is None:
+            return None
+        record.view = view
+        if view.started_s >= 0 and record.started_at is None:
+            record.started_at = time.time()
+        if view.state.ended and record.ended_at is None:
+            record.ended_at = time.time()
+        return record
+
+    def expired(self) -> list[str]:
+        """Takes out the oldest ended jobs beyond those kept; returns their ids."""
+        ended = [record.id for record in self._records.values() if record.ended]
+        gone = ended[: max(0, len(ended) - self._kept)]
+        for job in gone:
+            del self._records[job]
+        return gone

@@ -1,0 +1,328 @@
+"""The shell around the conductor: turns the outside into events and carries out its effects."""
+
+import asyncio
+import logging
+import time
+import uuid
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import anyio
+import msgspec
+
+from workshop_gpu import __version__
+from workshop_gpu.catalogue.catalogue import Catalogue
+from workshop_gpu.conductor import effects, events
+from workshop_gpu.conductor.conductor import Conductor, Settings
+from workshop_gpu.conductor.errors import ErrorReport, WorkshopError
+from workshop_gpu.conductor.states import Priority
+from workshop_gpu.host.devices import DeviceConfig
+from workshop_gpu.host.event_log import EventLog
+from workshop_gpu.host.image_store import ImageStore
+from workshop_gpu.host.records import JobRecord, JobRecords, Participant
+from workshop_gpu.host.supervisor import Supervisor
+from workshop_gpu.host.worker_facts import facts
+from workshop_gpu.worker import protocol
+from workshop_gpu.worker.protocol import GenerateParams
+
+_TICK_S = 1.0
+
+
+class RuntimeSettings(msgspec.Struct, frozen=True):
+    """How a runtime is set up. `threads` is the number of CPU threads per worker (0: its own
+    choice), `kept_jobs` how many ended jobs and their images are remembered."""
+
+    devices: tuple[DeviceConfig, ...]
+    data_folder: Path
+    threads: int = 0
+    kept_jobs: int = 1000
+    conductor: Settings = Settings()
+
+
+class Preview(msgspec.Struct, frozen=True):
+    """The picture as it forms; `jpeg` is a small JPEG file."""
+
+    job: str
+    step: int
+    steps: int
+    image: int
+    jpeg: bytes
+
+
+class CatalogueRead(msgspec.Struct, frozen=True):
+    """The catalogue was read again."""
+
+
+LogEntry = effects.Effect | Preview | CatalogueRead
+
+
+class Runtime:
+    """Owns the conductor, the workers, the jobs' records and images.
+
+    All methods run on the event loop's thread. Methods that ask for something raise a
+    `WorkshopError` when it is refused, and then nothing has changed.
+    """
+
+    def __init__(
+        self, settings: RuntimeSettings, catalogue: Catalogue, log: logging.Logger | None = None
+    ) -> None:
+        self.settings = settings
+        self.catalogue = catalogue
+        self.events: EventLog[LogEntry] = EventLog()
+        self.life = uuid.uuid4().hex[:12]
+        self.started_at = time.time()
+        self.jobs = JobRecords(settings.kept_jobs)
+        self.images = ImageStore(settings.data_folder / "images")
+        self.device_names = {device.id: device.name for device in settings.devices}
+        self.downloads: dict[str, tuple[int, int]] = {}
+        self.worker_versions: dict[str, dict[str, str]] = {}
+        self._log = log or logging.getLogger("workshop_gpu")
+        self._conductor = Conductor(
+            settings.conductor, devices=tuple(device.id for device in settings.devices)
+        )
+        self._supervisors = {
+            device.id: Supervisor(
+                device,
+                settings.data_folder / "logs",
+                settings.threads,
+                on_report=self._on_report,
+                on_end=self._on_worker_end,
+                log=self._log,
+            )
+            for device in settings.devices
+        }
+        self._pending: deque[events.Event] = deque()
+        self._handling = False
+        self._task: asyncio.Task[None] | None = None
+        self._stopping = asyncio.Event()
+
+    # life
+
+    def start(self) -> None:
+        """Starts the workers and timers in the background; a second call does nothing."""
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        """Ends the workers and all readers of events."""
+        self._stopping.set()
+        self.events.close()
+        if self._task is not None:
+            await self._task
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["Runtime"]:
+        """For use without a Jupyter server: `async with runtime.running(): …`."""
+        self.start()
+        try:
+            yield self
+        finally:
+            await self.stop()
+
+    async def _run(self) -> None:
+        await self._read_catalogue()
+        async with anyio.create_task_group() as group:
+            for supervisor in self._supervisors.values():
+                group.start_soon(supervisor.run)
+            group.start_soon(self._keep_time)
+            await self._stopping.wait()
+            group.cancel_scope.cancel()
+
+    async def _read_catalogue(self) -> None:
+        await anyio.to_thread.run_sync(self.catalogue.load)
+        facts_of_models = await anyio.to_thread.run_sync(self.catalogue.facts)
+        self._tell(events.CatalogueChanged(facts_of_models))
+        self.events.append(CatalogueRead())
+        for problem in self.catalogue.problems:
+            self._log.warning("%s", problem)
+
+    async def _keep_time(self) -> None:
+        while True:
+            await anyio.sleep(_TICK_S)
+            if await anyio.to_thread.run_sync(self.catalogue.changed):
+                await self._read_catalogue()
+            self._tell(events.Tick())
+            for job in self.jobs.expired():
+                await anyio.to_thread.run_sync(self.images.forget, job)
+
+    # requests
+
+    def submit(
+        self,
+        participant: Participant,
+        model: str,
+        params: GenerateParams,
+        priority: Priority = Priority.NORMAL,
+    ) -> JobRecord:
+        """Accepts a checked request as a job."""
+        job = uuid.uuid4().hex
+        record = JobRecord(job, participant, model, params, submitted_at=time.time())
+        self.jobs.add(record)
+        try:
+            self._ask(
+                events.JobSubmitted(
+                    job=job,
+                    participant=participant.id,
+                    kernel=participant.kernel,
+                    model=model,
+                    steps=params.steps * params.images,
+                    pixels=params.width * params.height,
+                    batch=1,
+                    priority=priority,
+                )
+            )
+        except WorkshopError:
+            self.jobs.remove(job)
+            raise
+        return record
+
+    def cancel(self, job: str) -> None:
+        self._ask(events.JobCancelled(job))
+
+    def load(self, model: str) -> None:
+        self._ask(events.ModelWanted(model))
+
+    def evict(self, model: str) -> None:
+        self._ask(events.EvictionAsked(model))
+
+    def take_hold(self, participant: Participant, model: str, ttl_s: float) -> effects.HoldView:
+        hold = uuid.uuid4().hex
+        self._ask(events.HoldTaken(hold, participant.id, participant.kernel, model, ttl_s))
+        return self.hold(hold)
+
+    def renew_hold(self, hold: str, ttl_s: float) -> effects.HoldView:
+        self._ask(events.HoldRenewed(hold, ttl_s))
+        return self.hold(hold)
+
+    def drop_hold(self, hold: str) -> None:
+        self._ask(events.HoldDropped(hold))
+
+    def kernel_gone(self, kernel: str) -> None:
+        self._tell(events.KernelGone(kernel))
+
+    # looking
+
+    def hold(self, hold: str) -> effects.HoldView:
+        """A living hold. Raises HoldUnknown or HoldEnded."""
+        return self._conductor.hold(hold, time.monotonic())
+
+    def snapshot(self) -> effects.Snapshot:
+        return self._conductor.snapshot(time.monotonic())
+
+    def now(self) -> float:
+        """Seconds since 1970."""
+        return time.time()
+
+    async def finished(self, job: str) -> JobRecord:
+        """Waits until a job has ended, however it ended. Raises JobUnknown."""
+        record = self.jobs.get(job)
+        position = self.events.position
+        while not record.ended and not self.events.closed:
+            await self.events.grown(position)
+            position = self.events.position
+        return record
+
+    # the conductor
+
+    def _ask(self, event: events.Event) -> None:
+        """Hands a request to the conductor; its refusal goes to the caller."""
+        if self._handling:
+            raise RuntimeError("a request must not come from within an effect")
+        self._handle(event)
+        self._drain()
+
+    def _tell(self, event: events.Event) -> None:
+        """Hands a fact to the conductor, after those that are being handled."""
+        self._pending.append(event)
+        if not self._handling:
+            self._drain()
+
+    def _drain(self) -> None:
+        while self._pending:
+            event = self._pending.popleft()
+            try:
+                self._handle(event)
+            except Exception:
+                # A fact cannot be refused: this is a fault of ours, and must not stop the rest.
+                self._log.exception("The conductor failed on %r", event)
+
+    def _handle(self, event: events.Event) -> None:
+        self._handling = True
+        try:
+            for effect in self._conductor.handle(event, time.monotonic()):
+                self._carry_out(effect)
+        finally:
+            self._handling = False
+
+    def _carry_out(self, effect: effects.Effect) -> None:
+        match effect:
+            case effects.LoadModel(device, model, placement):
+                self._load(device, model, placement)
+            case effects.EvictModel(device, model):
+                self._supervisors[device].send(protocol.Evict(model))
+            case effects.RunJob(device, job, model):
+                record = self.jobs.get(job)
+                self._supervisors[device].send(
+                    protocol.Run(job, model, record.params, self._metadata(record))
+                )
+            case effects.CancelJob(device, job):
+                self._supervisors[device].send(protocol.Cancel(job))
+            case effects.AnnounceJob(view):
+                self.jobs.update(view)
+                self.events.append(effect)
+            case effects.Notice(text):
+                self._log.info("%s", text)
+                self.events.append(effect)
+            case _:
+                self.events.append(effect)
+
+    def _load(self, device: str, model: str, placement: str) -> None:
+        try:
+            source = self.catalogue.source(model)
+        except WorkshopError as error:
+            self._tell(events.LoadFailed(device, model, error.report()))
+        else:
+            self._supervisors[device].send(protocol.Load(source, placement))
+
+    def _metadata(self, record: JobRecord) -> dict[str, str]:
+        return {"software": f"workshop-gpu {__version__}", "job": record.id}
+
+    # the workers
+
+    async def _on_report(self, device: DeviceConfig, report: protocol.FromWorker) -> None:
+        match report:
+            case protocol.Ready():
+                self.device_names[device.id] = report.device_name
+                self.worker_versions[device.id] = report.versions
+            case protocol.Progress() if report.preview:
+                self.events.append(
+                    Preview(report.job, report.step, report.steps, report.image, report.preview)
+                )
+            case protocol.Done():
+                self._tell(await self._save(report))
+        for fact in facts(device.id, report):
+            self._tell(fact)
+
+    async def _save(self, done: protocol.Done) -> events.Event:
+        """The images are on disk before the job is done; without them it has failed."""
+        try:
+            await anyio.to_thread.run_sync(self.images.save, done.job, done.images)
+        except OSError as error:
+            problem = ErrorReport(
+                "images_not_saved",
+                f"The images were made but could not be written to disk: {error.strerror}. "
+                "Tell the instructor; the server's disk may be full.",
+            )
+            return events.JobFailed(done.job, problem)
+        with suppress(WorkshopError):
+            self.jobs.get(done.job).saved_images = len(done.images)
+        return events.JobFinished(done.job, done.seconds_s, done.peak_bytes)
+
+    def _on_worker_end(self, device: DeviceConfig, reason: str, given_up: bool) -> None:
+        if self._stopping.is_set():
+            return
+        self._tell(events.WorkerDied(device.id, reason))
+        if given_up:
+            self._tell(events.DeviceGone(device.id, reason))

@@ -1,0 +1,38 @@
+"""A worker's report as facts for the conductor."""
+
+from workshop_gpu.conductor import events
+from workshop_gpu.worker import protocol
+
+
+def facts(device: str, report: protocol.FromWorker) -> list[events.Event]:
+    """The events that a report means, in order.
+
+    A memory reading comes behind the change that it was taken after, so that the ledger never
+    goes by a reading that is older than its own last change. `Done` is not in here: its images
+    must be on disk first.
+    """
+    found: list[events.Event] = []
+    match report:
+        case protocol.Ready():
+            foreign = report.memory.used_bytes - report.memory.ours_bytes
+            found.append(events.DeviceReady(device, report.total_bytes, max(0, foreign)))
+        case protocol.Loading(model, done_bytes, total_bytes):
+            found.append(events.SlotProgressed(device, model, done_bytes, total_bytes))
+        case protocol.Loaded(model, weights_bytes, seconds_s):
+            found.append(events.SlotLoaded(device, model, weights_bytes, seconds_s))
+        case protocol.LoadFailed(model, error):
+            found.append(events.LoadFailed(device, model, error))
+        case protocol.Evicted(model, freed_bytes):
+            found.append(events.SlotEvicted(device, model, freed_bytes))
+        case protocol.Started(job):
+            found.append(events.JobStarted(job))
+        case protocol.Progress(job, step, steps):
+            found.append(events.JobProgressed(job, step, steps))
+        case protocol.Failed(job, error):
+            found.append(events.JobFailed(job, error))
+        case protocol.Stopped(job):
+            found.append(events.JobStopped(job))
+    memory: protocol.Memory | None = getattr(report, "memory", None)
+    if memory is not None:
+        found.append(events.MemoryRead(device, memory.used_bytes, memory.ours_bytes))
+    return found

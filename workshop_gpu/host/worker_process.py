@@ -1,0 +1,154 @@
+"""One worker process and the socket to it."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from workshop_gpu.host.devices import DeviceConfig
+from workshop_gpu.worker.protocol import (
+    MAX_MESSAGE_BYTES,
+    FromWorker,
+    Shutdown,
+    ToWorker,
+    frame,
+    read_report,
+)
+
+_LAST_LINES_BYTES = 4000
+_END_TIMEOUT_S = 5.0
+
+
+class WorkerProcess:
+    """A running worker. Orders go out with `send`; reports come in with `receive`.
+
+    The process ends when its socket closes, so it never outlives the server.
+    """
+
+    def __init__(
+        self,
+        process: asyncio.subprocess.Process,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        log_path: Path,
+    ) -> None:
+        self._process = process
+        self._reader = reader
+        self._writer = writer
+        self._log_path = log_path
+
+    @classmethod
+    async def start(
+        cls, device: DeviceConfig, log_folder: Path, threads: int = 0
+    ) -> "WorkerProcess":
+        """Starts the process; its first report is `Ready`, seconds later."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        log_path = log_folder / f"worker-{device.id.replace(':', '-')}.log"
+        command = [
+            sys.executable, "-m", "workshop_gpu.worker",
+            "--device", device.torch_device,
+            "--total-bytes", str(device.total_bytes),
+            "--fd", str(theirs.fileno()),
+        ]  # fmt: skip
+        if threads:
+            command += ["--threads", str(threads)]
+        log = _open_log(log_path)
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                pass_fds=[theirs.fileno()],
+                env=_environment(device),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        finally:
+            theirs.close()
+            log.close()
+        reader, writer = await asyncio.open_unix_connection(sock=ours, limit=2**20)
+        return cls(process, reader, writer, log_path)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def send(self, order: ToWorker) -> None:
+        """Hands an order to the socket; a dead worker shows in `receive`, not here."""
+        if not self._writer.is_closing():
+            self._writer.write(frame(order))
+
+    async def receive(self) -> FromWorker | None:
+        """The next report, or None once the worker has ended or broke the protocol."""
+        try:
+            length = int.from_bytes(await self._reader.readexactly(4), "big")
+            if length > MAX_MESSAGE_BYTES:
+                return None
+            return read_report(await self._reader.readexactly(length))
+        except (asyncio.IncompleteReadError, ConnectionError, msgspec.MsgspecError):
+            return None
+
+    async def end(self) -> str:
+        """Ends the process if it still runs; returns in words how it ended."""
+        self.send(Shutdown())
+        self._writer.close()
+        try:
+            async with asyncio.timeout(_END_TIMEOUT_S):
+                await self._process.wait()
+        except TimeoutError:
+            self.kill()
+            await self._process.wait()
+        return self._how_it_ended()
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+
+    def _how_it_ended(self) -> str:
+        code = self._process.returncode
+        if code is not None and code < 0:
+            how = f"signal {signal.Signals(-code).name}"
+        else:
+            how = f"exit code {code}"
+        last = self._last_line()
+        return f"{how}: {last}" if last else how
+
+    def _last_line(self) -> str:
+        try:
+            with open(self._log_path, "rb") as log:
+                log.seek(0, os.SEEK_END)
+                log.seek(max(0, log.tell() - _LAST_LINES_BYTES))
+                lines = log.read().decode(errors="replace").strip().splitlines()
+        except OSError:
+            return ""
+        return lines[-1].strip()[:300] if lines else ""
+
+
+def _open_log(path: Path) -> IO[bytes]:
+    """The worker's log is begun anew at each start; the one before is kept beside it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists():
+        path.replace(path.with_suffix(".previous.log"))
+    return open(path, "wb")
+
+
+def _environment(device: DeviceConfig) -> dict[str, str]:
+    """The server's environment, less its secrets, with this worker's one card visible."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name
+        not in ("JUPYTER_TOKEN", "WORKSHOP_GPU_TOKEN", "JPY_API_TOKEN", "JUPYTERHUB_API_TOKEN")
+    }
+    return kept | {
+        "CUDA_VISIBLE_DEVICES": device.gpu_uuid,
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "HF_HUB_OFFLINE": "1",
+        "PYTHONUNBUFFERED": "1",
+    }
