@@ -1,0 +1,65 @@
+import asyncio
+
+from jupyter_server.auth.identity import User
+
+from workshop_gpu.api.identity import (
+    ADMIN_RESOURCE,
+    RESOURCE,
+    KernelAwareAuthorizer,
+    KernelTokens,
+    KernelUser,
+    participant_of,
+)
+
+KERNEL = "0123456789abcdef"
+USER = KernelUser(username="kernel", kernel_id=KERNEL)
+
+
+class Nobody:
+    """An authorizer that lets nobody do anything."""
+
+    def is_authorized(self, handler, user, action, resource):
+        return False
+
+
+class Everybody:
+    def is_authorized(self, handler, user, action, resource):
+        return True
+
+
+def may(authorizer, user, resource):
+    aware = KernelAwareAuthorizer(authorizer)
+    return asyncio.run(aware.is_authorized(None, user, "execute", resource))
+
+
+def test_a_kernel_is_a_participant_and_never_an_admin():
+    assert may(Nobody(), USER, RESOURCE)
+    assert not may(Everybody(), USER, ADMIN_RESOURCE)
+
+
+def test_people_are_what_the_servers_authorizer_says():
+    person = User(username="ann")
+    assert may(Everybody(), person, ADMIN_RESOURCE)
+    assert not may(Nobody(), person, RESOURCE)
+
+
+def test_a_kernel_that_starts_again_has_a_new_token_and_keeps_its_name():
+    tokens = KernelTokens()
+    old = tokens.mint(KERNEL, "faces")
+    new = tokens.mint(KERNEL, "renamed")
+    assert tokens.kernel(old) is None
+    assert tokens.kernel(new) == KERNEL
+    assert participant_of(USER, tokens, "").name == "faces"
+
+
+def test_the_token_of_a_kernel_that_is_gone_opens_nothing():
+    tokens = KernelTokens()
+    token = tokens.mint(KERNEL, "faces")
+    tokens.forget(KERNEL)
+    assert tokens.kernel(token) is None
+    assert tokens.kernel("") is None
+    assert tokens.name(KERNEL) is None
+
+
+def test_a_kernel_cannot_take_another_name_by_a_header():
+    assert participant_of(USER, KernelTokens(), "somebody else").id == KERNEL

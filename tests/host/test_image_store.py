@@ -1,0 +1,39 @@
+import pytest
+
+from workshop_gpu.conductor.errors import JobUnknown
+from workshop_gpu.host.image_store import ImageStore
+
+JOB = "0" * 32
+
+
+def test_saved_images_are_found_again_and_forgotten_together(tmp_path):
+    store = ImageStore(tmp_path / "images")
+    assert store.save(JOB, [b"one", b"three"]) == 8
+    assert store.path(JOB, 1).read_bytes() == b"three"
+    store.forget(JOB)
+    with pytest.raises(JobUnknown):
+        store.path(JOB, 0)
+    store.forget(JOB)
+
+
+def test_an_image_that_is_not_there_is_unknown(tmp_path):
+    store = ImageStore(tmp_path)
+    store.save(JOB, [b"one"])
+    with pytest.raises(JobUnknown):
+        store.path(JOB, 1)
+
+
+@pytest.mark.parametrize("job", ["../secret", "", "A" * 32, "0" * 31])
+def test_a_job_id_never_names_a_path_elsewhere(tmp_path, job):
+    with pytest.raises(JobUnknown):
+        ImageStore(tmp_path).path(job, 0)
+    with pytest.raises(JobUnknown):
+        ImageStore(tmp_path).save(job, [b""])
+
+
+def test_what_an_interrupted_save_left_does_not_hinder_the_next(tmp_path):
+    store = ImageStore(tmp_path)
+    (tmp_path / f".{JOB}.part").mkdir()
+    (tmp_path / f".{JOB}.part" / "7.png").write_bytes(b"half")
+    store.save(JOB, [b"whole"])
+    assert [path.name for path in (tmp_path / JOB).iterdir()] == ["0.png"]

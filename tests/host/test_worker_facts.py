@@ -1,0 +1,25 @@
+from workshop_gpu.conductor import events
+from workshop_gpu.conductor.errors import ErrorReport
+from workshop_gpu.host.worker_facts import facts
+from workshop_gpu.worker import protocol
+
+MEMORY = protocol.Memory(used_bytes=30, ours_bytes=10)
+READ = events.MemoryRead("cuda:0", 30, 10)
+BROKEN = ErrorReport("load_failed", "broken")
+
+
+def test_a_ready_device_knows_what_others_hold_of_it():
+    ready = protocol.Ready(1, "H100", 80, MEMORY, {})
+    assert facts("cuda:0", ready) == [events.DeviceReady("cuda:0", 80, 20), READ]
+
+
+def test_a_memory_reading_comes_behind_the_change_that_it_was_taken_after():
+    loaded = protocol.Loaded("shapes", 40, 1.5, MEMORY)
+    assert facts("cuda:0", loaded) == [events.SlotLoaded("cuda:0", "shapes", 40, 1.5), READ]
+    failed = protocol.LoadFailed("shapes", BROKEN, MEMORY)
+    assert facts("cuda:0", failed) == [events.LoadFailed("cuda:0", "shapes", BROKEN), READ]
+
+
+def test_images_that_are_not_on_disk_yet_finish_no_job():
+    done = protocol.Done("1", [b"png"], 2.0, 7, MEMORY)
+    assert facts("cuda:0", done) == [READ]
