@@ -1,0 +1,215 @@
+"""`Client`: one server, as a notebook or a script sees it."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Self
+
+import httpx
+from jupyter_core.paths import jupyter_runtime_dir
+
+from workshop_gpu.api import schemas
+from workshop_gpu.client.asking import Size, check_number, check_prompt, parse_size, pick_model
+from workshop_gpu.client.connection import Server, find_server, server_at
+from workshop_gpu.client.errors import BadRequest, ClientError, Interrupted
+from workshop_gpu.client.events import EventStream
+from workshop_gpu.client.holds import TTL_S, HeldModel
+from workshop_gpu.client.http import Http
+from workshop_gpu.client.images import GeneratedImage, Source, read_metadata
+from workshop_gpu.client.jobs import JobHandle
+from workshop_gpu.client.progress import progress_bar
+from workshop_gpu.client.tables import ModelTable, StatusView
+
+
+class Client:
+    """Talks to one server. Without arguments it finds the server of this notebook.
+
+    `transport` stands in for the network in tests. May be used from several threads.
+    """
+
+    def __init__(
+        self, url: str = "", token: str = "", *, transport: httpx.BaseTransport | None = None
+    ) -> None:
+        server = server_at(url, token) if url else find_here()
+        self._http = Http(server, transport)
+        self.events = EventStream(self._http)
+
+    @property
+    def server(self) -> Server:
+        return self._http.server
+
+    def me(self) -> schemas.Me:
+        """Who the server thinks I am."""
+        return self._http.get("me", schemas.Me)
+
+    def rename(self, name: str) -> schemas.Me:
+        """Set the name that others see."""
+        return self._http.put("me", schemas.Me, schemas.NameRequest(name))
+
+    def status(self) -> StatusView:
+        """The GPUs, who holds their memory, who runs and who waits."""
+        return StatusView(self._http.get("status", schemas.Status))
+
+    def models(self) -> ModelTable:
+        """The models that the instructor offers."""
+        answer = self._http.get("models", schemas.ModelList)
+        return ModelTable(answer.models, answer.problems)
+
+    def load(self, model: str) -> schemas.Model:
+        """Load a model before anybody asks for it (needs the admin right)."""
+        return self._http.post(f"models/{model}/load", schemas.Model)
+
+    def evict(self, model: str) -> schemas.Model:
+        """Make an idle model leave its GPU (needs the admin right)."""
+        return self._http.post(f"models/{model}/evict", schemas.Model)
+
+    def hold(self, model: str, ttl_s: float = TTL_S) -> HeldModel:
+        """Keep a model on its GPU; `ttl_s` is how long it may go without renewal."""
+        return HeldModel(self._http, model, ttl_s)
+
+    def submit(
+        self,
+        prompt: str,
+        model: str | None = None,
+        *,
+        seed: int | None = None,
+        steps: int | None = None,
+        size: Size = None,
+        guidance: float | None = None,
+        negative_prompt: str = "",
+        images: int = 1,
+    ) -> JobHandle:
+        """Ask for pictures and return at once; the arguments are those of `generate`."""
+        width, height = parse_size(size)
+        for name, value in (("seed", seed), ("steps", steps), ("images", images)):
+            check_number(value, name)
+        check_number(guidance, "guidance", whole=False)
+        request = schemas.GenerateRequest(
+            model=pick_model(list(self.models()))
+            if model is None
+            else check_prompt(model, "model"),
+            prompt=check_prompt(prompt),
+            negative_prompt=check_prompt(negative_prompt, "negative_prompt"),
+            seed=seed,
+            steps=steps,
+            guidance=guidance,
+            width=width,
+            height=height,
+            images=images,
+        )
+        self.events.start()
+        try:
+            job = self._http.post("jobs", schemas.Job, request)
+        except OverflowError as problem:  # a whole number that no message can carry
+            raise BadRequest("invalid_request", f"a number is too large: {problem}", {}) from None
+        return JobHandle(self._http, self.events, job)
+
+    def generate(
+        self,
+        prompt: str,
+        model: str | None = None,
+        *,
+        seed: int | None = None,
+        steps: int | None = None,
+        size: Size = None,
+        guidance: float | None = None,
+        negative_prompt: str = "",
+        images: int = 1,
+        progress: bool = True,
+    ) -> GeneratedImage | list[GeneratedImage]:
+        """Make a picture, or a list of them where `images` is more than 1.
+
+        `model` None takes one that is ready. `seed` None draws one. `size` is pixels: 512,
+        (768, 512) or "768x512". What is None takes the model's default. `progress` shows a bar.
+        Ctrl-C, or the notebook's stop button, cancels the job.
+        """
+        handle = self.submit(
+            prompt,
+            model,
+            seed=seed,
+            steps=steps,
+            size=size,
+            guidance=guidance,
+            negative_prompt=negative_prompt,
+            images=images,
+        )
+        made = wait_with_bar(handle, show=progress)
+        return made[0] if images == 1 else made
+
+    def again(self, image: Source, *, progress: bool = True) -> GeneratedImage:
+        """Make the same picture again from its metadata (an image, a file or PNG bytes)."""
+        made = read_metadata(image)
+        if not {"prompt", "model", "seed"} <= made.keys():
+            raise BadRequest(
+                "invalid_request",
+                "image: this picture does not say how it was made. Only pictures made here "
+                "can be made again, and only as long as no other program has rewritten the file.",
+                {"field": "image"},
+            )
+        size = (int(made["width"]), int(made["height"])) if "width" in made else None
+        handle = self.submit(
+            made["prompt"],
+            made["model"],
+            seed=made["seed"],
+            steps=made.get("steps"),
+            size=size,
+            guidance=made.get("guidance"),
+            negative_prompt=made.get("negative_prompt", ""),
+        )
+        return wait_with_bar(handle, show=progress)[0]
+
+    def jobs(self) -> list[JobHandle]:
+        """My jobs, newest first."""
+        answer = self._http.get("jobs", schemas.JobList)
+        return [JobHandle(self._http, self.events, job) for job in answer.jobs]
+
+    def job(self, job_id: str) -> JobHandle:
+        """A job of mine by its id, for example after a lost connection."""
+        job = self._http.get(f"jobs/{job_id}", schemas.Job)
+        return JobHandle(self._http, self.events, job)
+
+    def close(self) -> None:
+        """End the event stream and the connections."""
+        self.events.close()
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Workshop GPU client of {self.server.url} ({self.server.found_by})>"
+
+
+def find_here(answers: Callable[[Server], bool] | None = None) -> Server:
+    """The server of this process, by its environment and the runtime folder."""
+    return find_server(os.environ, Path(jupyter_runtime_dir()), answers or _answers)
+
+
+def wait_with_bar(handle: JobHandle, *, show: bool) -> list[GeneratedImage]:
+    """Wait for a job behind a bar; an interrupt cancels the job on the server."""
+    with progress_bar(show=show) as watch:
+        try:
+            return handle.wait(watch=watch)
+        except KeyboardInterrupt:
+            try:
+                handle.cancel()
+            except ClientError as problem:
+                raise Interrupted(
+                    f"the job {handle.id} may go on, for it could not be cancelled: "
+                    f"{problem.message}"
+                ) from None
+            raise Interrupted("the job was cancelled.") from None
+
+
+def _answers(server: Server) -> bool:
+    http = Http(server)
+    try:
+        http.get("me", schemas.Me)
+    except ClientError:
+        return False
+    finally:
+        http.close()
+    return True

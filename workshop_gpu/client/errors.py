@@ -1,0 +1,148 @@
+"""What goes wrong, as people in a notebook see it: one sentence, no wall of traceback.
+
+The server's errors arrive as kind, message and facts; `refusal` turns them into a class that
+can be caught. Every class keeps the three.
+"""
+
+from typing import ClassVar
+
+Fact = str | int | float | bool | list[str] | None
+
+
+class ClientError(Exception):
+    """The base of everything that this client raises."""
+
+    title: ClassVar[str] = "Workshop GPU"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+    def _render_traceback_(self) -> list[str]:
+        """IPython shows these lines in place of a traceback."""
+        return [f"{self.title}: {self.message}"]
+
+
+class NoServer(ClientError):
+    """No Jupyter server with Workshop GPU was found."""
+
+    title = "No Workshop GPU server"
+
+
+class ConnectionLost(ClientError):
+    """The server does not answer (any more)."""
+
+    title = "No answer from the Workshop GPU server"
+
+
+class ServerRefused(ClientError):
+    """The server said no. `kind` is one word, `facts` are the numbers behind the message."""
+
+    title = "Not possible"
+
+    def __init__(self, kind: str, message: str, facts: dict[str, Fact] | None = None) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.facts = facts or {}
+
+
+class BadRequest(ServerRefused):
+    """A value that is not allowed; `facts["field"]` says which."""
+
+    title = "That value does not work"
+
+
+class NotAllowed(ServerRefused):
+    """The token is unknown, or lacks the right."""
+
+    title = "Not allowed"
+
+
+class ModelNotOffered(ServerRefused):
+    """No such model here, or the instructor switched it off, or its files are broken."""
+
+    title = "Model not available"
+
+
+class NeverFits(ServerRefused):
+    """The request is too large for every GPU of this server."""
+
+    title = "Too large for the GPUs here"
+
+
+class QueueFull(ServerRefused):
+    """You have as many waiting jobs as one may have."""
+
+    title = "Too many waiting jobs"
+
+
+class JobUnknown(ServerRefused):
+    """No job of yours has this id."""
+
+    title = "No such job"
+
+
+class JobEnded(ServerRefused):
+    """The job is over, so it cannot be cancelled."""
+
+    title = "The job is over"
+
+
+class HoldLost(ServerRefused):
+    """A hold ended before it was dropped: the model may have been evicted meanwhile."""
+
+    title = "The hold was lost"
+
+
+class JobFailed(ServerRefused):
+    """The job was accepted and then failed."""
+
+    title = "The picture could not be made"
+
+
+class JobCancelled(ClientError):
+    """The job was cancelled before it was done."""
+
+    title = "Cancelled"
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C, or the notebook's stop button, while a job ran: the job was cancelled."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+    def _render_traceback_(self) -> list[str]:
+        return [f"Interrupted: {self.message}"]
+
+
+_CLASSES: dict[str, type[ServerRefused]] = {
+    "invalid_request": BadRequest,
+    "unauthorized": NotAllowed,
+    "forbidden": NotAllowed,
+    "not_allowed": NotAllowed,
+    "model_unknown": ModelNotOffered,
+    "model_disabled": ModelNotOffered,
+    "model_unavailable": ModelNotOffered,
+    "model_too_large": NeverFits,
+    "queue_full": QueueFull,
+    "job_unknown": JobUnknown,
+    "job_ended": JobEnded,
+    "hold_unknown": HoldLost,
+    "hold_ended": HoldLost,
+    "out_of_memory": JobFailed,
+    "load_failed": JobFailed,
+    "generation_failed": JobFailed,
+    "worker_lost": JobFailed,
+}
+
+
+def refusal(
+    kind: str,
+    message: str,
+    facts: dict[str, Fact] | None = None,
+    fallback: type[ServerRefused] = ServerRefused,
+) -> ServerRefused:
+    """The error of the class that stands for `kind`; `fallback` for a kind without a class."""
+    return _CLASSES.get(kind, fallback)(kind, message, facts)

@@ -1,0 +1,146 @@
+"""Requests to the REST API: typed bodies in, typed answers or our errors out."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from ipaddress import ip_address
+from typing import TypeVar
+from urllib.parse import urljoin, urlsplit
+
+import httpx
+import msgspec
+
+from workshop_gpu.client.connection import Server
+from workshop_gpu.client.errors import ClientError, ConnectionLost, Fact, NotAllowed, refusal
+
+T = TypeVar("T")
+
+ANSWER_TIMEOUT_S = 30.0
+SILENCE_TIMEOUT_S = 45.0
+"""The stream pings about every 15 s; three missed pings mean that it is dead."""
+
+
+class Http:
+    """One server's REST API. May be used from several threads.
+
+    `transport` stands in for the network in tests.
+    """
+
+    def __init__(self, server: Server, transport: httpx.BaseTransport | None = None) -> None:
+        self.server = server
+        # A proxy from the environment must not come between us and a server on this machine.
+        self._http = httpx.Client(
+            headers={"Authorization": f"token {server.token}"},
+            timeout=httpx.Timeout(ANSWER_TIMEOUT_S, connect=5.0),
+            transport=transport,
+            trust_env=not _is_local(server.url),
+        )
+
+    def get(self, path: str, answer: type[T]) -> T:
+        return self._decode(self._request("GET", path), answer)
+
+    def post(self, path: str, answer: type[T], body: msgspec.Struct | None = None) -> T:
+        return self._decode(self._request("POST", path, body), answer)
+
+    def put(self, path: str, answer: type[T], body: msgspec.Struct) -> T:
+        return self._decode(self._request("PUT", path, body), answer)
+
+    def delete(self, path: str) -> bytes:
+        return self._request("DELETE", path).content
+
+    def download(self, url: str) -> bytes:
+        """The bytes at a URL that is relative to the server's base URL."""
+        return self._request("GET", urljoin(self.server.url, url)).content
+
+    @contextmanager
+    def events(self, after: str) -> Iterator[Iterator[bytes]]:
+        """The event stream as raw bytes, resumed after the id `after` unless that is ""."""
+        headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
+        if after:
+            headers["Last-Event-ID"] = after
+        timeout = httpx.Timeout(SILENCE_TIMEOUT_S, connect=5.0)
+        url = self.server.api + "events"
+        try:
+            with self._http.stream("GET", url, headers=headers, timeout=timeout) as response:
+                if response.is_error:
+                    response.read()
+                    raise _error(response)
+                yield response.iter_raw()
+        except httpx.HTTPError as problem:
+            raise self._lost(problem) from problem
+
+    def close(self) -> None:
+        self._http.close()
+
+    def _request(
+        self, method: str, path: str, body: msgspec.Struct | None = None
+    ) -> httpx.Response:
+        url = urljoin(self.server.api, path)
+        content = None if body is None else msgspec.json.encode(body)
+        headers = {} if body is None else {"Content-Type": "application/json"}
+        try:
+            try:
+                response = self._http.request(method, url, content=content, headers=headers)
+            except httpx.RemoteProtocolError:
+                # The server closed a kept connection while we sent: a GET may be sent again.
+                if method != "GET":
+                    raise
+                response = self._http.request(method, url)
+        except httpx.HTTPError as problem:
+            raise self._lost(problem) from problem
+        if not response.is_success:
+            raise _error(response)
+        return response
+
+    def _decode(self, response: httpx.Response, answer: type[T]) -> T:
+        try:
+            return msgspec.json.decode(response.content, type=answer)
+        except (msgspec.ValidationError, msgspec.DecodeError) as problem:
+            raise ConnectionLost(
+                f"{response.url} answered something that this version does not understand "
+                f"({problem}). Is Workshop GPU as new in this notebook as in the server?"
+            ) from problem
+
+    def _lost(self, problem: httpx.HTTPError) -> ConnectionLost:
+        reason = str(problem) or type(problem).__name__
+        return ConnectionLost(
+            f"{self.server.url} does not answer ({reason}). "
+            "Is the Jupyter server still running? Try again in a moment."
+        )
+
+
+def _error(response: httpx.Response) -> ClientError:
+    """The error that an answer with a status of 300 or more stands for."""
+    try:
+        error = msgspec.json.decode(response.content)["error"]
+        kind, message = str(error["kind"]), str(error["message"])
+    except (msgspec.DecodeError, KeyError, TypeError):
+        return _unexplained(response)
+    facts: dict[str, Fact] = {k: v for k, v in error.items() if k not in ("kind", "message")}
+    fallback = NotAllowed if response.status_code in (401, 403) else refusal("", "").__class__
+    return refusal(kind, message, facts, fallback)
+
+
+def _unexplained(response: httpx.Response) -> ClientError:
+    status = response.status_code
+    if status in (301, 302, 401, 403):  # a server without a token's owner redirects to its login
+        return NotAllowed(
+            "forbidden",
+            "the server does not accept this token. Restart the kernel, so that it gets a new "
+            "one, or give the right one with wg.connect(url, token=...).",
+        )
+    if status == 404:
+        return refusal("not_found", f"{response.url} has no Workshop GPU (or an older one).")
+    return refusal(
+        f"http_{status}",
+        f"the server failed with status {status}. Its log says why; tell the instructor.",
+    )
+
+
+def _is_local(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,132 @@
+"""A picture that knows how it was made."""
+
+import json
+import zlib
+from io import BytesIO
+from os import PathLike
+from pathlib import Path
+from typing import IO, Any
+
+from PIL import Image, UnidentifiedImageError
+from PIL.PngImagePlugin import PngImageFile, PngInfo
+
+from workshop_gpu.client.errors import BadRequest
+
+Metadata = dict[str, Any]
+"""prompt, negative_prompt, seed, steps, guidance, width, height, model, versions."""
+
+TEXT_CHUNK = "workshop_gpu"
+_EXIF_DESCRIPTION = 0x010E  # ImageDescription: the one text field that JPEG, WebP and TIFF share
+
+Source = Image.Image | bytes | str | PathLike[str]
+
+
+class GeneratedImage(PngImageFile):
+    """A PIL image made by a job. It shows itself in notebooks and keeps its metadata when saved.
+
+    Changed copies (`resize`, `crop`, ...) are plain PIL images and keep it in
+    `.info["workshop_gpu"]`.
+    """
+
+    def __init__(self, png: bytes) -> None:
+        super().__init__(BytesIO(png))
+        self.load()
+        self._png = png
+        self._pixels = zlib.crc32(self.tobytes())
+
+    @property
+    def metadata(self) -> Metadata:
+        """How the picture was made; empty if the picture does not say."""
+        return read_metadata(self)
+
+    @property
+    def prompt(self) -> str:
+        return str(self.metadata.get("prompt", ""))
+
+    @property
+    def seed(self) -> int:
+        return int(self.metadata["seed"])
+
+    @property
+    def model(self) -> str:
+        return str(self.metadata.get("model", ""))
+
+    @property
+    def png_bytes(self) -> bytes:
+        """The picture as PNG with its metadata: the server's own bytes while it is unchanged."""
+        original: bytes | None = getattr(self, "_png", None)  # a pickled copy comes without
+        if original is not None and zlib.crc32(self.tobytes()) == self._pixels:
+            return original
+        buffer = BytesIO()
+        self.save(buffer, "PNG")
+        return buffer.getvalue()
+
+    def save(
+        self,
+        fp: str | bytes | PathLike[str] | PathLike[bytes] | IO[bytes],
+        format: str | None = None,
+        **params: Any,
+    ) -> None:
+        """As PIL's `save`; the metadata goes along, in PNG as in JPEG, WebP and TIFF."""
+        text = json.dumps(self.metadata)
+        if self.metadata and "pnginfo" not in params:
+            info = PngInfo()
+            info.add_itxt(TEXT_CHUNK, text)
+            params["pnginfo"] = info
+        if self.metadata and "exif" not in params and not _is_png(fp, format):
+            exif = Image.Exif()
+            exif[_EXIF_DESCRIPTION] = text
+            params["exif"] = exif
+        super().save(fp, format, **params)
+
+    def _repr_png_(self) -> bytes:
+        return self.png_bytes
+
+    def _repr_jpeg_(self) -> None:
+        """PNG is enough: twice the picture would be twice the notebook."""
+
+    def __repr__(self) -> str:
+        made = self.metadata
+        if not made:
+            return f"<GeneratedImage {self.width}×{self.height}>"
+        return (
+            f"<GeneratedImage {self.width}×{self.height} model={made.get('model')!r} "
+            f"seed={made.get('seed')} prompt={_shortened(self.prompt)!r}>"
+        )
+
+
+def read_metadata(source: Source) -> Metadata:
+    """The metadata of an image, of PNG bytes or of a file; empty where there is none."""
+    image = source if isinstance(source, Image.Image) else _opened(source)
+    text = image.info.get(TEXT_CHUNK) or image.getexif().get(_EXIF_DESCRIPTION) or ""
+    try:
+        metadata = json.loads(text)
+    except (ValueError, TypeError):
+        return {}
+    return metadata if isinstance(metadata, dict) else {}
+
+
+def _opened(source: bytes | str | PathLike[str]) -> Image.Image:
+    if not isinstance(source, bytes | str | PathLike):
+        raise BadRequest(
+            "invalid_request",
+            f"image: give an image, a file's path or PNG bytes, not {type(source).__name__}.",
+            {"field": "image"},
+        )
+    try:
+        return Image.open(BytesIO(source) if isinstance(source, bytes) else Path(source))
+    except (OSError, UnidentifiedImageError) as problem:
+        name = "these bytes" if isinstance(source, bytes) else f'"{source}"'
+        raise BadRequest(
+            "invalid_request", f"image: {name} cannot be read as a picture ({problem}).", {}
+        ) from problem
+
+
+def _is_png(fp: object, format_name: str | None) -> bool:
+    if format_name is not None:
+        return format_name.upper() == "PNG"
+    return isinstance(fp, str | PathLike) and Path(fp).suffix.lower() == ".png"
+
+
+def _shortened(text: str, limit: int = 60) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"

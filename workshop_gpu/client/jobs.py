@@ -1,0 +1,130 @@
+"""A job of mine: wait for it, watch it, cancel it, take its pictures."""
+
+import time
+from collections.abc import Callable
+
+from workshop_gpu.api import schemas
+from workshop_gpu.client.errors import ConnectionLost, JobCancelled, JobEnded, JobFailed, refusal
+from workshop_gpu.client.events import EventStream
+from workshop_gpu.client.http import Http
+from workshop_gpu.client.images import GeneratedImage
+from workshop_gpu.client.words import Progress
+
+ASK_ANYWAY_S = 10.0
+"""How often to ask while the stream is open: it should never be needed."""
+ASK_S = 0.3
+"""How often to ask while the stream is closed."""
+GIVE_UP_S = 60.0
+"""How long a silent server is waited for."""
+
+Watcher = Callable[[Progress], None]
+
+
+class JobHandle:
+    """A job that the server has accepted."""
+
+    def __init__(self, http: Http, stream: EventStream, job: schemas.Job) -> None:
+        self._http = http
+        self._stream = stream
+        self._last = job
+        self._images: list[GeneratedImage] | None = None
+        stream.learn_job(job)
+
+    @property
+    def id(self) -> str:
+        return self._last.id
+
+    @property
+    def job(self) -> schemas.Job:
+        """What is known now, without asking."""
+        self._last = self._stream.look(self.id).job or self._last
+        return self._last
+
+    def __repr__(self) -> str:
+        job = self.job
+        return f"<Job {job.id} {job.state.value} model={job.model!r} step {job.step}/{job.steps}>"
+
+    def refresh(self) -> schemas.Job:
+        """Ask the server how the job stands."""
+        self._stream.learn_job(self._http.get(f"jobs/{self.id}", schemas.Job))
+        return self.job
+
+    def wait(
+        self, timeout_s: float | None = None, watch: Watcher | None = None
+    ) -> list[GeneratedImage]:
+        """Wait for the pictures. `watch` is called in this thread on each change.
+
+        Raises JobFailed and its kin, JobCancelled, TimeoutError, or ConnectionLost when the
+        server has been silent for a minute (the job goes on: `client.job(id)` finds it again).
+        """
+        self._follow(timeout_s, watch or (lambda progress: None))
+        job = self.job
+        if job.state == "cancelled":
+            why = f" {job.error.message}" if job.error else ""
+            raise JobCancelled(f'the job "{job.id}" was cancelled.{why}')
+        if job.state == "failed":
+            error = job.error
+            if error is None:
+                raise JobFailed("failed", "the server gave no reason.")
+            raise refusal(error.kind, error.message, error.facts, JobFailed)
+        return self.images()
+
+    def images(self) -> list[GeneratedImage]:
+        """The finished pictures (none before the job is done)."""
+        if self._images is None:
+            job = self.job
+            if job.state != "done":
+                return []
+            infos = sorted(job.images, key=lambda info: info.index)
+            self._images = [GeneratedImage(self._http.download(info.url)) for info in infos]
+        return list(self._images)
+
+    def cancel(self) -> None:
+        """Cancel the job; nothing happens where it is over already."""
+        try:
+            self._http.delete(f"jobs/{self.id}")
+        except JobEnded:
+            self.refresh()
+
+    def _follow(self, timeout_s: float | None, watch: Watcher) -> None:
+        """Return once the job has ended. The stream brings changes; while it is closed, or does
+        not know the job, we ask."""
+        stream = self._stream
+        stream.start()
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        told: Progress | None = None
+        seen, asked_at, silent_since = -1, time.monotonic(), None
+        while True:
+            view = stream.look(self.id)
+            job = view.job or self._last
+            now = time.monotonic()
+            pause_s = ASK_ANYWAY_S if stream.live and silent_since is None else ASK_S
+            if not job.state.ended and (view.doubtful or now - asked_at >= pause_s):
+                asked_at = now
+                silent_since = self._ask(silent_since, now)
+                view = stream.look(self.id)
+                job = view.job or self._last
+            progress = Progress(job, view.model, view.preview, silent_since is None)
+            if progress != told:
+                told = progress
+                watch(progress)
+            if job.state.ended:
+                return
+            rest_s = max(0.0, asked_at + pause_s - now)
+            if deadline is not None:
+                if now >= deadline:
+                    raise TimeoutError(f"The job {self.id} is still {job.state.value}.")
+                rest_s = min(rest_s, deadline - now)
+            seen = stream.wait(seen, rest_s)
+
+    def _ask(self, silent_since: float | None, now: float) -> float | None:
+        """Ask the server; returns since when it has been silent, None if it answered."""
+        try:
+            self.refresh()
+            if not self._stream.live:
+                self._stream.learn_models(self._http.get("models", schemas.ModelList).models)
+        except ConnectionLost:
+            if silent_since is not None and now - silent_since > GIVE_UP_S:
+                raise
+            return silent_since or now
+        return None

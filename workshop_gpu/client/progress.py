@@ -1,0 +1,146 @@
+"""A bar that says what happens with a job: in a notebook as HTML, in a terminal with tqdm.
+
+The notebook's bar is plain HTML that is updated in place: it needs no widget, so it also shows
+in VS Code, and what is saved with the notebook is one quiet line.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from html import escape
+from typing import Any, Protocol
+
+from tqdm import tqdm
+
+from workshop_gpu.client.words import Progress, describe
+
+SHORTEST_UPDATE_S = 0.08
+
+Watch = Callable[[Progress], None]
+
+
+class Bar(Protocol):
+    """Shows one line with a bar until it is closed."""
+
+    def show(self, progress: Progress) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@contextmanager
+def progress_bar(*, show: bool = True) -> Iterator[Watch]:
+    """Gives a function that shows a job's progress; the bar ends with the block."""
+    if not show:
+        yield lambda progress: None
+        return
+    bar: Bar = NotebookBar() if in_notebook() else TerminalBar()
+    try:
+        yield bar.show
+    finally:
+        bar.close()
+
+
+def in_notebook() -> bool:
+    """Whether this process is a kernel, so that output may be HTML."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return getattr(shell, "kernel", None) is not None
+
+
+class TerminalBar:
+    """tqdm on stderr; on a pipe or in a log file it writes nothing until the end."""
+
+    def __init__(self) -> None:
+        self._bar: Any = None
+
+    def show(self, progress: Progress) -> None:
+        words = describe(progress)
+        if self._bar is None:
+            self._bar = tqdm(
+                total=1.0,
+                bar_format="{desc} |{bar}| {percentage:3.0f}%",
+                leave=False,
+                disable=None,
+                dynamic_ncols=True,
+            )
+        self._bar.n = words.part or 0.0
+        self._bar.set_description_str(words.line(), refresh=True)
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+
+class NotebookBar:
+    """One HTML output, updated in place and quiet at the end."""
+
+    def __init__(self) -> None:
+        self._handle: Any = None
+        self._last: Progress | None = None
+        self._shown_at = float("-inf")
+        self._started = time.monotonic()
+
+    def show(self, progress: Progress) -> None:
+        self._last = progress
+        now = time.monotonic()
+        ended = progress.job.state.ended
+        if not ended and now - self._shown_at < SHORTEST_UPDATE_S:
+            return
+        self._shown_at = now
+        if not ended:
+            self._display(bar_html(progress), describe(progress).line())
+
+    def close(self) -> None:
+        """Leave a line that says what was made, or nothing where an error follows."""
+        last = self._last
+        if last is None:
+            return
+        text = summary(last, time.monotonic() - self._started)
+        style = "opacity:0.65;font-size:90%"
+        self._display(f'<span style="{style}">{escape(text)}</span>' if text else "", text)
+
+    def _display(self, html: str, text: str) -> None:
+        from IPython.display import display  # scripts need no IPython
+
+        bundle = {"text/html": html, "text/plain": text}
+        if self._handle is None:
+            self._handle = display(bundle, raw=True, display_id=True)  # type: ignore[no-untyped-call]
+        else:
+            self._handle.update(bundle, raw=True)
+
+
+def bar_html(progress: Progress) -> str:
+    """The bar with its words and, once there is one, the picture as it forms."""
+    words = describe(progress)
+    part = "" if words.part is None else f' value="{words.part:.3f}"'
+    image = ""
+    preview = progress.preview
+    if preview is not None and preview.data.startswith("data:image/"):
+        image = (
+            f'<img src="{escape(preview.data)}" alt="The picture as it forms" '
+            'style="display:block;margin-top:4px;min-width:96px;border-radius:4px">'
+        )
+    text = escape(words.line())
+    return (
+        '<div role="status">'
+        f'<progress max="1"{part} aria-label="{text}" style="width:220px;vertical-align:middle">'
+        f'</progress> <span style="margin-left:6px">{text}</span>{image}</div>'
+    )
+
+
+def summary(progress: Progress, took_s: float) -> str:
+    """What stays below the cell: model, seed, steps, size and time; "" if nothing was made."""
+    job = progress.job
+    if job.state != "done":
+        return ""
+    made = job.params or {}
+    seeds = [str(info.seed) for info in job.images] or [str(made.get("seed", "?"))]
+    parts = [
+        job.model,
+        f"seed {', '.join(seeds)}",
+        f"{job.steps} step{'' if job.steps == 1 else 's'}",
+        f"{made['width']}×{made['height']}" if "width" in made and "height" in made else "",
+        f"{took_s:.1f} s",
+    ]
+    return " · ".join(part for part in parts if part)

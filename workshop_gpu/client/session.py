@@ -1,0 +1,84 @@
+"""The one client that `wg.generate` and its kin share, made on first use."""
+
+import threading
+
+from workshop_gpu.client.asking import Size
+from workshop_gpu.client.client import Client
+from workshop_gpu.client.holds import TTL_S, HeldModel
+from workshop_gpu.client.images import GeneratedImage, Source
+from workshop_gpu.client.tables import ModelTable, StatusView
+
+_lock = threading.Lock()
+_client: Client | None = None
+
+
+def current() -> Client:
+    """The shared client; raises NoServer where no server is found."""
+    global _client  # noqa: PLW0603
+    with _lock:
+        if _client is None:
+            _client = Client()
+        return _client
+
+
+def connect(url: str = "", token: str = "") -> Client:
+    """Use this server from now on; without arguments, look for it anew."""
+    global _client
+    client = Client(url, token)
+    client.me()  # a wrong address or token must show here, not at the first picture
+    with _lock:
+        old, _client = _client, client
+    if old is not None:
+        old.close()
+    return client
+
+
+def generate(
+    prompt: str,
+    model: str | None = None,
+    *,
+    seed: int | None = None,
+    steps: int | None = None,
+    size: Size = None,
+    guidance: float | None = None,
+    negative_prompt: str = "",
+    images: int = 1,
+    progress: bool = True,
+) -> GeneratedImage | list[GeneratedImage]:
+    """Make a picture, or a list of them where `images` is more than 1.
+
+    `model` None takes one that is ready. `seed` None draws one. `size` is pixels: 512,
+    (768, 512) or "768x512". What is None takes the model's default. `progress` shows a bar.
+    Ctrl-C, or the notebook's stop button, cancels the job.
+    """
+    return current().generate(
+        prompt,
+        model,
+        seed=seed,
+        steps=steps,
+        size=size,
+        guidance=guidance,
+        negative_prompt=negative_prompt,
+        images=images,
+        progress=progress,
+    )
+
+
+def again(image: Source) -> GeneratedImage:
+    """Make the same picture again from its metadata (an image, a file or PNG bytes)."""
+    return current().again(image)
+
+
+def hold(model: str, ttl_s: float = TTL_S) -> HeldModel:
+    """Keep a model on its GPU: `with wg.hold("shapes"): ...`."""
+    return current().hold(model, ttl_s)
+
+
+def models() -> ModelTable:
+    """The models that the instructor offers, as a table."""
+    return current().models()
+
+
+def status() -> StatusView:
+    """The GPUs, who holds their memory, who runs and who waits, as tables."""
+    return current().status()

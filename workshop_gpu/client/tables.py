@@ -1,0 +1,226 @@
+"""Lists that show themselves as tables: HTML in notebooks, plain text elsewhere.
+
+Colours are shades of the text's own colour, so that they fit every theme.
+"""
+
+from collections.abc import Iterator, Sequence
+from html import escape
+from typing import overload
+
+from workshop_gpu.api import schemas
+from workshop_gpu.client.words import about, amount, amount_of
+
+_TABLE = "border-collapse:collapse;margin:2px 0 8px 0"
+_HEAD = "text-align:left;padding:3px 14px 3px 0;border-bottom:1px solid;font-weight:600"
+_CELL = "text-align:left;padding:3px 14px 3px 0;vertical-align:top"
+_QUIET = "opacity:0.65"
+_SHADES = {  # of a GPU's memory: colours that carry on dark and on light
+    "weights": "#4f7fd9",
+    "working": "#e08a3c",
+    "freeing": "#b9a04a",
+    "reservation": "#9a6fc9",
+    "foreign": "#8a8a8a",
+    "margin": "#bdbdbd",
+}
+
+Row = Sequence[str]
+
+
+def html_table(head: Row, rows: Sequence[Row]) -> str:
+    """Cells are text, not HTML."""
+    top = "".join(f'<th style="{_HEAD}">{escape(name)}</th>' for name in head)
+    body = "".join(
+        "<tr>" + "".join(f'<td style="{_CELL}">{escape(cell)}</td>' for cell in row) + "</tr>"
+        for row in rows
+    )
+    return f'<table style="{_TABLE}"><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>'
+
+
+def text_table(head: Row, rows: Sequence[Row]) -> str:
+    """Columns as wide as their widest cell, two spaces between."""
+    widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
+    lines = [head, ["-" * width for width in widths], *rows]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    )
+
+
+def model_state(model: schemas.Model) -> str:
+    """A model's state as a person would say it."""
+    if not model.enabled:
+        return f"switched off: {model.reason}" if model.reason else "switched off"
+    match model.state:
+        case "ready":
+            return "ready on " + ", ".join(
+                slot.device for slot in model.slots if slot.state == "ready"
+            )
+        case "loading" | "downloading":
+            if model.total_bytes > 0:
+                return f"{model.state} {amount_of(model.done_bytes, model.total_bytes)}"
+            return model.state
+        case "absent":
+            return "on disk"
+        case "failed" | "unavailable":
+            return f"not usable: {model.problem}" if model.problem else "not usable"
+        case _:
+            return model.state
+
+
+class ModelTable(Sequence[schemas.Model]):
+    """The catalogue: a list of models that also takes an id (`wg.models()["shapes"]`)."""
+
+    _HEAD = ("Model", "Title", "State", "Size", "Steps", "Picture")
+
+    def __init__(self, models: list[schemas.Model], problems: list[str]) -> None:
+        self._models = models
+        self.problems = problems
+        """Mistakes in the instructor's models.toml."""
+
+    @overload
+    def __getitem__(self, key: int | str) -> schemas.Model: ...
+    @overload
+    def __getitem__(self, key: slice) -> list[schemas.Model]: ...
+    def __getitem__(self, key: int | str | slice) -> schemas.Model | list[schemas.Model]:
+        if isinstance(key, str):
+            for model in self._models:
+                if model.id == key:
+                    return model
+            raise KeyError(key)
+        return self._models[key]
+
+    def __iter__(self) -> Iterator[schemas.Model]:
+        return iter(self._models)
+
+    def __len__(self) -> int:
+        return len(self._models)
+
+    @property
+    def ids(self) -> list[str]:
+        return [model.id for model in self._models]
+
+    def _rows(self) -> list[Row]:
+        return [
+            (
+                model.id,
+                model.title,
+                model_state(model),
+                amount(model.bytes) if model.bytes else "",
+                f"{model.defaults.get('steps', '')}",
+                f"{model.defaults.get('width', '?')}×{model.defaults.get('height', '?')}",
+            )
+            for model in self._models
+        ]
+
+    def _repr_html_(self) -> str:
+        if not self._models:
+            return "<p>The instructor offers no models at present.</p>"
+        return html_table(self._HEAD, self._rows()) + _problems_html(self.problems)
+
+    def __repr__(self) -> str:
+        if not self._models:
+            return "The instructor offers no models at present."
+        return "\n".join([text_table(self._HEAD, self._rows()), *self.problems])
+
+
+class StatusView:
+    """The server's state at one moment; `status` is the answer itself."""
+
+    _HEAD = ("", "Who", "Model", "Now")
+
+    def __init__(self, status: schemas.Status) -> None:
+        self.status = status
+
+    @property
+    def devices(self) -> list[schemas.Device]:
+        return self.status.devices
+
+    @property
+    def running(self) -> list[schemas.Job]:
+        return self.status.running
+
+    @property
+    def waiting(self) -> list[schemas.Job]:
+        return self.status.waiting
+
+    def _rows(self) -> list[Row]:
+        running = [
+            ("runs", _who(job), job.model, f"step {job.step} of {job.steps}")
+            for job in self.running
+        ]
+        waiting = [
+            (
+                str(job.position),
+                _who(job),
+                job.model,
+                "waits" if job.expected_wait_s is None else f"starts {about(job.expected_wait_s)}",
+            )
+            for job in self.waiting
+        ]
+        return [*running, *waiting]
+
+    def _repr_html_(self) -> str:
+        parts = [_device_html(device) for device in self.devices]
+        if not parts:
+            parts = ["<p>This server has no GPU that could work.</p>"]
+        rows = self._rows()
+        if rows:
+            parts.append(html_table(self._HEAD, rows))
+        else:
+            parts.append(f'<p style="{_QUIET}">Nobody waits: the next picture is yours.</p>')
+        return "".join(parts) + _problems_html(self.status.problems)
+
+    def __repr__(self) -> str:
+        lines: list[str] = []
+        for device in self.devices:
+            lines.append(_device_line(device))
+            lines += [f"  {amount(part.bytes):>9}  {_holder(part)}" for part in device.holders]
+        rows = self._rows()
+        lines.append(text_table(self._HEAD, rows) if rows else "Nobody waits.")
+        return "\n".join([*lines, *self.status.problems])
+
+
+def _who(job: schemas.Job) -> str:
+    return f"{job.participant} (you)" if job.mine else job.participant
+
+
+def _holder(part: object) -> str:
+    kind, name = getattr(part, "kind", ""), getattr(part, "name", "")
+    return f"{kind}: {name}" if name and name != kind else str(kind)
+
+
+def _device_line(device: schemas.Device) -> str:
+    free = f"{amount(max(0, device.free_bytes))} of {amount(device.total_bytes)} free"
+    state = "" if device.state == "ready" else f", {device.state}"
+    return f"{device.id} ({device.name}): {free}{state}"
+
+
+def _device_html(device: schemas.Device) -> str:
+    total = max(1, device.total_bytes)
+    bars = "".join(
+        f'<div title="{escape(_holder(part))}: {amount(part.bytes)}" style="height:100%;'
+        f'width:{100 * part.bytes / total:.2f}%;background:{_SHADES.get(part.kind, "#8a8a8a")}">'
+        "</div>"
+        for part in device.holders
+        if part.bytes > 0
+    )
+    legend = " · ".join(
+        f'<span style="color:{_SHADES.get(part.kind, "#8a8a8a")}">■</span> '
+        f"{escape(_holder(part))} {amount(part.bytes)}"
+        for part in device.holders
+        if part.bytes > 0
+    )
+    frame = (
+        "display:flex;height:12px;max-width:480px;overflow:hidden;border-radius:6px;"
+        "background:rgba(128,128,128,0.25);margin:3px 0"
+    )
+    return (
+        f'<div style="margin:4px 0 10px 0"><div><b>{escape(device.id)}</b> '
+        f"{escape(_device_line(device).partition(' ')[2])}</div>"
+        f'<div style="{frame}">{bars}</div>'
+        f'<div style="font-size:90%;{_QUIET}">{legend}</div></div>'
+    )
+
+
+def _problems_html(problems: list[str]) -> str:
+    return "".join(f"<p>⚠ {escape(problem)}</p>" for problem in problems)

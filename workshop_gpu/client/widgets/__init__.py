@@ -1,0 +1,1 @@
+"""Widgets for notebooks, each with its own JavaScript and CSS beside it."""

@@ -1,0 +1,101 @@
+"""What happens with a job, in words: for bars in terminals, notebooks and the studio."""
+
+from dataclasses import dataclass
+
+from workshop_gpu.api import schemas
+
+
+@dataclass(frozen=True)
+class Progress:
+    """All that is known of a job at one moment. `reachable`: whether the server answers."""
+
+    job: schemas.Job
+    model: schemas.Model | None = None
+    preview: schemas.PreviewEvent | None = None
+    reachable: bool = True
+
+
+@dataclass(frozen=True)
+class Words:
+    """A line to show, a part done from 0 to 1 (None: unknown), seconds to wait (None: unknown).
+
+    `text` does not name the seconds: who shows them counts them down.
+    """
+
+    text: str
+    part: float | None = None
+    wait_s: float | None = None
+
+    def line(self, passed_s: float = 0.0) -> str:
+        """Text with the wait, `passed_s` seconds after it was announced."""
+        return self.text if self.wait_s is None else f"{self.text}, {about(self.wait_s - passed_s)}"
+
+
+def amount(size_bytes: int) -> str:
+    """Bytes as people read them: "3.1 GB", "42 MB"."""
+    if size_bytes >= 1_000_000_000:
+        return f"{size_bytes / 1e9:.1f} GB"
+    return f"{size_bytes / 1e6:.{0 if size_bytes >= 10_000_000 else 1}f} MB"
+
+
+def amount_of(done_bytes: int, total_bytes: int) -> str:
+    """How far a load is, in one unit: "1.2 of 3.4 GB"."""
+    if total_bytes >= 1_000_000_000:
+        return f"{done_bytes / 1e9:.1f} of {total_bytes / 1e9:.1f} GB"
+    digits = 0 if total_bytes >= 10_000_000 else 1
+    return f"{done_bytes / 1e6:.{digits}f} of {total_bytes / 1e6:.{digits}f} MB"
+
+
+def about(wait_s: float) -> str:
+    """A wait as a person would say it."""
+    if wait_s < 1.5:
+        return "any moment now"
+    if wait_s < 90:
+        return f"about {wait_s:.0f} s"
+    return f"about {wait_s / 60:.0f} min"
+
+
+def describe(progress: Progress) -> Words:
+    """The words for a job's present state."""
+    job = progress.job
+    if not progress.reachable and not job.state.ended:
+        return Words("The server does not answer; trying again")
+    if job.state == "queued":
+        return _waiting(job, progress.model)
+    if job.state == "running":
+        return _running(job)
+    if job.state == "failed":
+        return Words(job.error.message if job.error else "Failed")
+    return Words("Cancelled") if job.state == "cancelled" else Words("Done", 1.0)
+
+
+def _waiting(job: schemas.Job, model: schemas.Model | None) -> Words:
+    name = job.model
+    if model is not None and model.state in ("loading", "downloading") and job.position <= 1:
+        verb = "Loading" if model.state == "loading" else "Downloading"
+        if model.total_bytes > 0:
+            part = min(1.0, model.done_bytes / model.total_bytes)
+            return Words(f"{verb} {name}: {amount_of(model.done_bytes, model.total_bytes)}", part)
+        return Words(f"{verb} {name}", None, job.expected_wait_s)
+    if job.waiting_for == "load":
+        return Words(f"{name} will be loaded{_place(job)}", None, job.expected_wait_s)
+    if job.waiting_for == "room":
+        text = f"Waiting for room on the GPU for {name}{_place(job)}"
+        return Words(text, None, job.expected_wait_s)
+    if job.waiting_for == "device":
+        return Words("Waiting for a GPU to be ready", None, job.expected_wait_s)
+    if job.position <= 1:
+        return Words("Next in the queue", None, job.expected_wait_s)
+    return Words(f"Position {job.position} in the queue", None, job.expected_wait_s)
+
+
+def _place(job: schemas.Job) -> str:
+    return f" (position {job.position})" if job.position > 1 else ""
+
+
+def _running(job: schemas.Job) -> Words:
+    if job.steps <= 0 or job.step <= 0:
+        return Words("Starting", 0.0)
+    if job.step >= job.steps:
+        return Words(f"Step {job.steps} of {job.steps}: finishing", 1.0)
+    return Words(f"Step {job.step} of {job.steps}", job.step / job.steps)
