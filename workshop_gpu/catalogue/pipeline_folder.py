@@ -16,9 +16,8 @@ PICKLE_SUFFIXES = (".bin", ".ckpt", ".pt", ".pth", ".pkl")
 """Formats that run code when they are opened; none of them is ever opened here."""
 
 _WITHOUT_WEIGHTS = ("Scheduler", "Tokenizer", "TokenizerFast", "Processor", "FeatureExtractor")
-_WEIGHT_NAMES = {"diffusers": "diffusion_pytorch_model"}
-_DEFAULT_WEIGHT_NAME = "model"
-_LIBRARIES = ("diffusers", "transformers")
+_LIBRARIES = ("diffusers", "transformers", "stable_diffusion", "latent_", "deepfloyd_", "kandinsky")
+"""Libraries, and the modules of diffusers that older indexes name in their place."""
 
 
 class Incomplete(Exception):
@@ -27,6 +26,14 @@ class Incomplete(Exception):
 
 class Refused(Exception):
     """The files are of a kind that is never loaded."""
+
+
+class PipelineIndex(msgspec.Struct, frozen=True):
+    """What model_index.json says: the pipeline's class, and library and class of each component
+    that is present."""
+
+    class_name: str
+    components: dict[str, tuple[str, str]]
 
 
 class Component(msgspec.Struct, frozen=True):
@@ -38,7 +45,7 @@ class Component(msgspec.Struct, frozen=True):
 
 def pipeline_class(folder: Path) -> str:
     """The pipeline's class name. Raises Incomplete or Refused."""
-    return _index(folder)[0]
+    return read_index(folder).class_name
 
 
 def components(folder: Path, variant: str, float_bytes: int) -> tuple[Component, ...]:
@@ -47,16 +54,11 @@ def components(folder: Path, variant: str, float_bytes: int) -> tuple[Component,
 
 
 def _components(folder: Path, variant: str, float_bytes: int) -> Iterator[Component]:
-    for name, (library, class_name) in _index(folder)[1].items():
+    for name, (library, class_name) in read_index(folder).components.items():
         part = folder / name
-        if library not in _LIBRARIES and not _is_diffusers_module(library):
-            raise Refused(
-                f'{name} needs code of its own ("{library}"), which is never run from a model '
-                "folder"
-            )
         if not part.is_dir() or not any(part.iterdir()):
             raise Incomplete(f"{name}/ is missing or empty in {folder}")
-        if class_name.endswith(_WITHOUT_WEIGHTS):
+        if not has_weights(class_name):
             continue
         if not (part / "config.json").is_file():
             raise Incomplete(f"{name}/config.json is missing in {folder}")
@@ -69,17 +71,35 @@ def _components(folder: Path, variant: str, float_bytes: int) -> Iterator[Compon
         yield Component(name, total)
 
 
-def _is_diffusers_module(library: str) -> bool:
-    """Older indexes name a pipeline module of diffusers in place of a library."""
-    return library.startswith(("stable_diffusion", "latent_", "deepfloyd_", "kandinsky"))
+def has_weights(class_name: str) -> bool:
+    """Schedulers, tokenizers and processors have none; everything else has."""
+    return not class_name.endswith(_WITHOUT_WEIGHTS)
 
 
-def _index(folder: Path) -> tuple[str, dict[str, tuple[str, str]]]:
-    """The class name, and library and class of every component that is present."""
+def weight_base(library: str) -> str:
+    """What a component's weight files are called, up to the variant and the suffix."""
+    return "diffusion_pytorch_model" if library == "diffusers" else "model"
+
+
+def loader_prefers_shards(library: str) -> bool:
+    """Where a folder holds the weights both whole and in shards, which of them is opened."""
+    return library == "diffusers"
+
+
+def pickle_words(where: str) -> str:
+    """Why pickle files are refused, and what to use instead."""
+    return (
+        f"{where} holds pickle weights only (.bin, .ckpt, .pt): opening such a file can run any "
+        "code, so they are refused. Use the model's .safetensors files"
+    )
+
+
+def read_index(folder: Path) -> PipelineIndex:
+    """Read a folder's model_index.json. Raises Incomplete or Refused."""
     path = folder / "model_index.json"
     if not path.is_file():
         if any(_with_suffix(folder, PICKLE_SUFFIXES)):
-            raise Refused(_pickle_words(folder.name or str(folder)))
+            raise Refused(pickle_words(folder.name or str(folder)))
         raise Incomplete(f"{folder} has no model_index.json, so it is no diffusers pipeline folder")
     try:
         index = json.loads(path.read_text(encoding="utf-8"))
@@ -94,20 +114,25 @@ def _index(folder: Path) -> tuple[str, dict[str, tuple[str, str]]]:
     for name, entry in index.items():
         if not isinstance(entry, list) or len(entry) != 2 or not all(entry):
             continue
-        if Path(name).name != name:
+        library, component_class = str(entry[0]), str(entry[1])
+        if Path(name).name != name or name == "..":
             raise Refused(f'{path} names a component outside the folder: "{name}"')
-        found[name] = (str(entry[0]), str(entry[1]))
-    return class_name, found
+        if not library.startswith(_LIBRARIES):
+            raise Refused(
+                f'{name} needs code of its own ("{library}"), which is never run from a model '
+                "folder"
+            )
+        found[name] = (library, component_class)
+    return PipelineIndex(class_name, found)
 
 
 def _weight_files(part: Path, library: str, variant: str) -> list[Path]:
     """The files that the loader will open: the variant's where there are any, else the plain."""
-    base = _WEIGHT_NAMES.get(library, _DEFAULT_WEIGHT_NAME)
+    base = weight_base(library)
     for suffix in [f".{variant}", ""] if variant else [""]:
         single = part / f"{base}{suffix}.safetensors"
         index = part / f"{base}.safetensors.index{suffix}.json"
-        sharded_first = library == "diffusers"
-        if index.is_file() and (sharded_first or not single.is_file()):
+        if index.is_file() and (loader_prefers_shards(library) or not single.is_file()):
             return _shards(index)
         if single.is_file():
             return [single]
@@ -127,7 +152,7 @@ def _why_none(part: Path, base: str) -> Exception:
             "into the source"
         )
     if any(_with_suffix(part, PICKLE_SUFFIXES)):
-        return Refused(_pickle_words(part.name))
+        return Refused(pickle_words(part.name))
     return Incomplete(f"{part.name}/ has no weights ({base}.safetensors is missing)")
 
 
@@ -147,16 +172,9 @@ def _shards(index: Path) -> list[Path]:
         )
     pickled = [name for name in names if not name.endswith(".safetensors")]
     if pickled:
-        raise Refused(_pickle_words(index.parent.name))
+        raise Refused(pickle_words(index.parent.name))
     return [index.parent / name for name in names]
 
 
 def _with_suffix(folder: Path, suffixes: tuple[str, ...]) -> Iterator[Path]:
     return (file for file in folder.iterdir() if file.name.endswith(suffixes))
-
-
-def _pickle_words(where: str) -> str:
-    return (
-        f"{where} holds pickle weights only (.bin, .ckpt, .pt): opening such a file can run any "
-        "code, so they are refused. Use the model's .safetensors files"
-    )

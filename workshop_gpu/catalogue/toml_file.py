@@ -131,7 +131,7 @@ class _Reading:
                 if isinstance(value, dict):
                     self._check_fields((*place, key), value, fields[key].type)
                 else:
-                    inner = ", ".join(msgspec.structs.fields(fields[key].type)[0].encode_name)
+                    inner = msgspec.structs.fields(fields[key].type)[0].name
                     self._note((*place, key), f"{key} is a table: {key} = {{ {inner} = … }}")
             else:
                 self._check_type((*place, key), key, value, fields[key].type)
