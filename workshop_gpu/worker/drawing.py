@@ -80,7 +80,8 @@ def draw(model: OpenModel, params: GenerateParams, seed: int, on_step: OnStep) -
     arguments["generator"] = torch.Generator("cpu").manual_seed(seed)
     if "callback_on_step_end" in inspect.signature(view.__call__).parameters:
         arguments["callback_on_step_end"] = after_step
-    pixels = view(**arguments, output_type="np").images[0]
+    with torch.inference_mode():
+        pixels = view(**arguments, output_type="np").images[0]
     latents = last_latents[0] if last_latents else None
     if not np.isfinite(pixels).all() or (latents is not None and not latents.isfinite().all()):
         raise errors.GenerationFailed(

@@ -17,6 +17,7 @@ from workshop_gpu.worker.failures import Broken, Cancelled, Outcome, OutOfMemory
 from workshop_gpu.worker.images import ImageRecord, encode_png
 from workshop_gpu.worker.link import Link
 from workshop_gpu.worker.pipelines import OpenModel, open_model, repair_dtypes
+from workshop_gpu.worker.previews import PreviewMap, Sketcher
 
 _IDLE_READING_S = 2.0
 
@@ -30,6 +31,7 @@ class Engine:
         self._device = device
         self._link = link
         self._models: dict[str, OpenModel] = {}
+        self._previews: dict[str, PreviewMap] = {}
         self._versions = {name: version(name) for name in ("torch", "diffusers", "transformers")}
 
     def work_for_ever(self) -> None:
@@ -79,6 +81,7 @@ class Engine:
                 self._link.send(protocol.LoadFailed(source.model, error, self._memory()))
                 return
             there = self._models[source.model] = outcome.value
+            self._prepare_previews(there)
         seconds_s = time.monotonic() - started
         self._link.send(
             protocol.Loaded(source.model, there.weights_bytes, seconds_s, self._memory())
@@ -96,6 +99,12 @@ class Engine:
             raise errors.OutOfMemory(what, model.weights_bytes, free_bytes)
         return model
 
+    def _prepare_previews(self, model: OpenModel) -> None:
+        previews = self._previews.setdefault(model.source.path, PreviewMap())
+        if previews.untouched:
+            attempt(lambda: previews.guess_from_decoder(model.pipeline))
+            self._device.give_back()
+
     def _evict(self, model: str) -> None:
         before_bytes = self._allocated_bytes()
         self._drop(model)
@@ -110,6 +119,7 @@ class Engine:
 
     def _run(self, run: protocol.Run) -> None:
         if self._link.cancellations.cancelled(run.job):
+            # Cancelled in the inbox, behind a load or another job: it never starts.
             outcome: Outcome[protocol.Done] = Cancelled()
         else:
             self._link.send(protocol.Started(run.job))
@@ -135,25 +145,31 @@ class Engine:
             raise errors.GenerationFailed(run.model, "it is not loaded on this worker")
         check_params(model, run.params)
         self._device.start_peak()
+        previews = self._previews[model.source.path]
+        sketcher = Sketcher(previews, run.params.height, run.params.width)
         files = []
         for index in range(run.params.images):
             seed = run.params.seed + index
-            picture = draw(model, run.params, seed, self._watcher(run, index))
+            picture = draw(model, run.params, seed, self._watcher(run, index, sketcher))
             files.append(encode_png(picture.image(), self._record(run, seed)))
+            attempt(partial(previews.learn, picture))  # a preview is never worth a picture
             del picture
         peak_bytes = self._device.peak_bytes()
         seconds_s = time.monotonic() - started
         return protocol.Done(run.job, files, seconds_s, peak_bytes, self._memory())
 
-    def _watcher(self, run: protocol.Run, index: int) -> Callable[[Step], None]:
+    def _watcher(self, run: protocol.Run, index: int, sketcher: Sketcher) -> Callable[[Step], None]:
         """What happens after each step of the job's image `index`."""
         steps = run.params.steps
+        all_steps = steps * run.params.images
 
         def on_step(step: Step) -> None:
             if self._link.cancellations.cancelled(run.job):
                 raise JobCancelled
             done = index * steps + min(steps, (step.index + 1) * steps // step.count)
-            self._link.send(protocol.Progress(run.job, done, steps * run.params.images, index))
+            sketch = attempt(lambda: sketcher.sketch(step))
+            preview = sketch.value if isinstance(sketch, Success) else b""
+            self._link.send(protocol.Progress(run.job, done, all_steps, index, preview))
 
         return on_step
 

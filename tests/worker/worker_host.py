@@ -5,7 +5,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
@@ -39,11 +38,15 @@ class Host:
     def receive(self, timeout_s: float = ANSWER_S) -> protocol.FromWorker:
         """The next report but for idle readings."""
         deadline = time.monotonic() + timeout_s
-        while True:
-            length = int.from_bytes(self._exactly(4, deadline), "big")
-            report = protocol.read_report(self._exactly(length, deadline))
-            if not isinstance(report, protocol.MemoryReading):
-                return report
+        while isinstance(report := self.receive_any(deadline), protocol.MemoryReading):
+            pass
+        return report
+
+    def receive_any(self, deadline: float | None = None) -> protocol.FromWorker:
+        """The next report, idle readings too."""
+        deadline = deadline or time.monotonic() + ANSWER_S
+        length = int.from_bytes(self._exactly(4, deadline), "big")
+        return protocol.read_report(self._exactly(length, deadline))
 
     def expect(self, kind: type[Report], timeout_s: float = ANSWER_S) -> Report:
         """The next report, which must be of this kind."""
@@ -108,6 +111,3 @@ def params(**changes: object) -> protocol.GenerateParams:
         "height": 128,
     }
     return protocol.GenerateParams(**{**values, **changes})
-
-
-Check = Callable[[], bool]

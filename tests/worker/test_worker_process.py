@@ -1,0 +1,141 @@
+"""The worker as a process: how it starts, and every way it ends."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from tests.worker.worker_host import ANSWER_S, Host, params
+from workshop_gpu.worker import protocol
+from workshop_gpu.worker.link import EXIT_BROKEN_STREAM, EXIT_GONE
+
+
+@pytest.fixture
+def fresh() -> Iterator[Host]:
+    """A worker that is still importing: every end below must also work then."""
+    host = Host("--device", "cpu", "--total-bytes", "1000000000", "--threads", "1")
+    yield host
+    host.process.kill()
+    host.close()
+
+
+def complaint(host: Host) -> str:
+    assert host.process.stderr is not None
+    return host.process.stderr.read().decode()
+
+
+def test_a_worker_says_who_it_is_then_reads_its_memory_and_ends_with_its_socket() -> None:
+    host = Host("--device", "cpu", "--total-bytes", "1000000000", "--threads", "1")
+    ready = host.expect(protocol.Ready, 180)
+    assert ready.pid == host.process.pid
+    assert ready.total_bytes == 1_000_000_000
+    assert ready.memory == protocol.Memory(used_bytes=0, ours_bytes=0)
+    assert set(ready.versions) >= {"torch", "diffusers"}
+    reading = host.receive_any()
+    assert reading == protocol.MemoryReading(ready.memory)
+    host.process.send_signal(signal.SIGINT)  # Ctrl-C in the server's terminal
+    host.load("shapes")
+    host.send(protocol.Run("running", "shapes", params(steps=900, images=8)))
+    host.expect(protocol.Started)
+    host.connection.close()
+    assert host.exit_code() == EXIT_GONE
+    assert complaint(host) == ""
+
+
+def test_shutdown_ends_the_process(fresh: Host) -> None:
+    fresh.send(protocol.Shutdown())
+    assert fresh.exit_code() == EXIT_GONE
+    assert complaint(fresh) == ""
+
+
+def test_a_socket_closed_during_the_start_ends_the_process(fresh: Host) -> None:
+    fresh.connection.close()
+    assert fresh.exit_code() == EXIT_GONE
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"\x00\x00\x00\x05hello",
+        b"\x00\x00\x00\x00",
+        b"\xff\xff\xff\xff",
+        protocol.frame(protocol.Started("a report, not an order")),
+        b"\x00\x00\x00\x2a" + bytes([0x82, 0xA4]),
+    ],
+    ids=["no msgpack", "empty", "4 GB", "wrong direction", "cut off"],
+)
+def test_a_malformed_message_ends_the_process_with_a_reason(fresh: Host, sent: bytes) -> None:
+    fresh.connection.sendall(sent)
+    fresh.connection.shutdown(socket.SHUT_WR)
+    assert fresh.exit_code() == EXIT_BROKEN_STREAM
+    lines = complaint(fresh).splitlines()
+    assert len(lines) == 1
+    assert "malformed message" in lines[0]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a promise of Linux's alone")
+def test_a_worker_dies_with_its_parent_even_while_the_socket_lives() -> None:
+    ours, theirs = socket.socketpair()
+    fd = theirs.fileno()
+    worker = f"[sys.executable, '-m', 'workshop_gpu.worker', '--device', 'cpu', \
+'--total-bytes', '1000', '--fd', '{fd}']"
+    parent = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import subprocess, sys, time; "
+            f"print(subprocess.Popen({worker}, pass_fds=[{fd}]).pid, flush=True); time.sleep(600)",
+        ],
+        pass_fds=[fd],
+        stdout=subprocess.PIPE,
+    )
+    keeps_the_socket_alive = socket.fromfd(ours.fileno(), ours.family, ours.type)
+    assert parent.stdout is not None
+    pid = int(parent.stdout.readline())
+    theirs.close()
+    ours.settimeout(ANSWER_S)
+    assert ours.recv(4)  # ready: the kernel has been asked by now
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    while ours.recv(1 << 16):
+        pass  # the end of the stream: the worker's end of the socket is closed
+    assert not _runs(pid)
+    keeps_the_socket_alive.close()
+    ours.close()
+
+
+def _runs(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.parametrize(
+    "options", [["--device", "tpu"], ["--device", "cpu"], []], ids=["unknown", "no size", "none"]
+)
+def test_wrong_options_are_refused_at_once(options: list[str]) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "workshop_gpu.worker", "--fd", "0", *options],
+        capture_output=True,
+        timeout=ANSWER_S,
+        check=False,
+    )
+    assert ended.returncode == 2
+    assert b"--device" in ended.stderr
+
+
+@pytest.mark.skipif(os.path.exists("/dev/nvidia0"), reason="this machine has a card")
+def test_a_missing_card_is_said_in_one_line() -> None:
+    host = Host("--device", "cuda")
+    try:
+        assert host.exit_code() == 4
+        assert "CUDA" in complaint(host)
+    finally:
+        host.close()
