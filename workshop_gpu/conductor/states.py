@@ -1,4 +1,4 @@
-"""The states of slots and jobs, and the priority classes of jobs."""
+"""The states of slots, jobs and devices, and the priority classes of jobs."""
 
 from enum import Enum, IntEnum
 
@@ -25,6 +25,14 @@ class JobState(str, Enum):
     @property
     def ended(self) -> bool:
         return self in (JobState.DONE, JobState.FAILED, JobState.CANCELLED)
+
+
+class DeviceState(str, Enum):
+    """A GPU as the conductor sees it: its worker starts, stands ready, or was given up."""
+
+    STARTING = "starting"
+    READY = "ready"
+    LOST = "lost"
 
 
 class Priority(IntEnum):

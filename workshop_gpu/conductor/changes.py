@@ -1,0 +1,189 @@
+"""The changes that records go through: each keeps ledger, shares, references and lanes in step.
+
+Every way in which a job, slot or hold can end is here once, so that no error path can forget
+half of it.
+"""
+
+from workshop_gpu.conductor.announcing import Announcer, hold_view
+from workshop_gpu.conductor.effects import (
+    AnnounceHold,
+    CancelJob,
+    Effect,
+    EvictModel,
+    LoadModel,
+    RunJob,
+)
+from workshop_gpu.conductor.errors import ErrorReport, WorkerLost
+from workshop_gpu.conductor.placement import RESIDENT
+from workshop_gpu.conductor.records import Activity, Device, Hold, Job, Slot, State
+from workshop_gpu.conductor.states import JobState, SlotState
+
+MOST_DEATHS = 2
+
+
+class Changes:
+    """Applies changes to the state and gathers the effects that follow."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.announcer = Announcer()
+        self.effects: list[Effect] = []
+
+    # jobs
+
+    def run(self, device: Device, job: Job, now: float) -> None:
+        """The device gets the job; its working memory and its seconds count from here."""
+        state = self.state
+        state.queue.remove(job)
+        state.running[job.id] = job
+        job.state, job.device, job.started_s = JobState.RUNNING, device.name, now
+        job.overtaken_s, job.lacks_room, job.step = None, False, 0
+        job.working_bytes = state.working_bytes(job)
+        job.charged_s = state.cost_s(job)
+        state.shares.charge(job.participant, job.charged_s)
+        device.ledger.commit(job.id, job.working_bytes)
+        device.begin(Activity.RUNNING, job.id, now)
+        slot = device.slots[job.model]
+        slot.running, slot.leaves_because = job.id, ""
+        slot.uses += 1
+        slot.users.add(job.participant)
+        self.effects.append(RunJob(device.name, job.id, job.model))
+
+    def ask_cancel(self, job: Job) -> None:
+        """The worker is told once to stop the running job."""
+        if not job.cancel_asked and job.device is not None:
+            job.cancel_asked = True
+            self.effects.append(CancelJob(job.device, job.id))
+
+    def end_job(
+        self, job: Job, outcome: JobState, now: float, error: ErrorReport | None = None
+    ) -> None:
+        """A waiting or running job is over."""
+        state = self.state
+        if job.id in state.queue:
+            state.queue.remove(job)
+        else:
+            self._leave_device(job, now, used_s=now - job.started_s)
+        job.state, job.ended_s, job.error = outcome, now, error
+        job.lacks_room = False
+        state.shares.leave(job.participant)
+        state.ended[job.id] = job
+        while len(state.ended) > state.settings.remembered_jobs:
+            state.ended.popitem(last=False)
+        self.announcer.job_ended(job)
+
+    def put_back(self, job: Job, reason: str, now: float) -> None:
+        """The worker of a running job ended: the job waits again at its place, once. It does not
+        pay for the lost run. Who no longer wants it does not get it."""
+        job.deaths += 1
+        if job.cancel_asked or job.kernel_gone:
+            self.end_job(job, JobState.CANCELLED, now)
+        elif job.deaths >= MOST_DEATHS:
+            error = WorkerLost(f'generating with "{job.model}"', reason, job.deaths)
+            self.end_job(job, JobState.FAILED, now, error.report())
+        else:
+            self._leave_device(job, now, used_s=0.0)
+            job.state, job.device, job.started_s, job.step = JobState.QUEUED, None, -1.0, 0
+            self.state.queue.add(job)
+
+    def _leave_device(self, job: Job, now: float, used_s: float) -> None:
+        state = self.state
+        del state.running[job.id]
+        state.shares.charge(job.participant, used_s - job.charged_s)
+        device = state.devices[job.device or ""]
+        device.ledger.release(job.id)
+        slot = device.slots.get(job.model)
+        if slot is not None and slot.running == job.id:
+            slot.running, slot.used_s = None, now
+        if device.does(Activity.RUNNING, job.id):
+            device.rest()
+
+    # slots
+
+    def load(self, device: Device, model: str, now: float) -> None:
+        """The model's load begins; its estimated bytes count from here."""
+        size_bytes = self.state.weights_bytes(model)
+        device.slots[model] = Slot(
+            device.name, model, SlotState.LOADING, now, now, total_bytes=size_bytes
+        )
+        device.ledger.set_weights(model, size_bytes)
+        device.begin(Activity.LOADING, model, now)
+        self.effects.append(LoadModel(device.name, model, RESIDENT))
+
+    def leave(self, slot: Slot, because: str, now: float) -> None:
+        """From here on nothing can use the slot; its bytes count until they are back."""
+        slot.state, slot.since_s, slot.leaves_because = SlotState.LEAVING, now, because
+        self.state.devices[slot.device].ledger.start_freeing(slot.model)
+
+    def evict(self, device: Device, model: str, because: str, now: float) -> None:
+        """The device is told to drop the model."""
+        slot = device.slots[model]
+        if slot.state is not SlotState.LEAVING:
+            self.leave(slot, because, now)
+        device.begin(Activity.EVICTING, model, now)
+        self.effects.append(EvictModel(device.name, model))
+
+    def fail_slot(self, slot: Slot, error: ErrorReport, now: float) -> None:
+        """A load ended with an error and left nothing behind."""
+        device = self.state.devices[slot.device]
+        device.ledger.drop_weights(slot.model)
+        slot.state, slot.since_s, slot.error = SlotState.FAILED, now, error
+        slot.done_bytes = slot.total_bytes = 0
+        slot.leaves_because = ""
+        if device.does(Activity.LOADING, slot.model):
+            device.rest()
+
+    def remove_slot(self, slot: Slot, freed_bytes: int = 0, why: str = "") -> None:
+        """The model is absent from the device."""
+        device = self.state.devices[slot.device]
+        del device.slots[slot.model]
+        device.ledger.drop_weights(slot.model)
+        device.ledger.freed(slot.model)
+        self.announcer.slot_left(slot, freed_bytes, why)
+
+    def forgive(self, model: str) -> None:
+        """Failed loads of the model are forgotten: it may be tried again."""
+        self.state.models[model].load_deaths = 0
+        for slot in list(self.state.slots(model, SlotState.FAILED)):
+            self.remove_slot(slot)
+
+    # devices
+
+    def empty(self, device: Device, reason: str, now: float) -> None:
+        """The device's worker ended and all that it had there is gone; failures are remembered,
+        so that a model that ends workers is not loaded for ever."""
+        for job in [job for job in self.state.running.values() if job.device == device.name]:
+            self.put_back(job, reason, now)
+        for slot in list(device.slots.values()):
+            if slot.state is SlotState.LOADING:
+                self._load_died(slot, reason, now)
+            elif slot.state is not SlotState.FAILED:
+                freed_bytes = device.ledger.weights_bytes(slot.model)
+                self.remove_slot(slot, freed_bytes, f"the GPU worker ended ({reason})")
+        device.ledger.clear()
+        device.rest()
+
+    def _load_died(self, slot: Slot, reason: str, now: float) -> None:
+        model = self.state.models[slot.model]
+        model.load_deaths += 1
+        if model.load_deaths < MOST_DEATHS:
+            self.remove_slot(slot, 0, f"the GPU worker ended ({reason})")
+            return
+        error = WorkerLost(f'loading "{slot.model}"', reason, model.load_deaths).report()
+        self.fail_slot(slot, error, now)
+        if not self.state.has_slot(slot.model, SlotState.READY):
+            for job in self.state.queue.of_model(slot.model):
+                self.end_job(job, JobState.FAILED, now, error)
+
+    # holds
+
+    def end_hold(self, hold: Hold, why: str, now: float) -> None:
+        """The hold is over; the model's last use ends with it."""
+        state = self.state
+        del state.holds[hold.id]
+        state.ended_holds[hold.id] = hold
+        while len(state.ended_holds) > state.settings.remembered_holds:
+            state.ended_holds.popitem(last=False)
+        for slot in state.slots(hold.model, SlotState.READY):
+            slot.used_s = now
+        self.effects.append(AnnounceHold(hold_view(hold, now), why))

@@ -1,0 +1,177 @@
+"""The conductor: events in, effects out. One owner of all state, so there are no locks."""
+
+from typing import get_args
+
+from workshop_gpu.conductor import dispatch
+from workshop_gpu.conductor.admission import living_hold, verdict
+from workshop_gpu.conductor.announcing import hold_view, job_view, snapshot
+from workshop_gpu.conductor.changes import Changes
+from workshop_gpu.conductor.effects import Effect, HoldView, JobView, Snapshot
+from workshop_gpu.conductor.events import CatalogueChanged, Event, KernelGone, Tick
+from workshop_gpu.conductor.ledger import Ledger
+from workshop_gpu.conductor.records import Device, Model, State
+from workshop_gpu.conductor.reports import DeviceFact, JobFact, Reports, SlotFact
+from workshop_gpu.conductor.requests import Request, Requests
+from workshop_gpu.conductor.settings import Settings
+from workshop_gpu.conductor.states import JobState, SlotState
+
+__all__ = ["Conductor", "Settings"]
+
+
+class Conductor:
+    """Decides what happens next, on all devices.
+
+    `devices` are those that the server has; each is "starting" until its DeviceReady. Time is
+    passed in, in seconds of one monotonic clock. It does no I/O and raises nothing but the
+    refusal of a request, after which nothing has changed.
+    """
+
+    def __init__(self, settings: Settings | None = None, devices: tuple[str, ...] = ()) -> None:
+        settings = settings or Settings()
+        ledgers = {
+            name: Ledger(settings.margin_fraction, settings.margin_max_bytes) for name in devices
+        }
+        self._state = State(
+            settings, {name: Device(name, ledger) for name, ledger in ledgers.items()}
+        )
+        self._changes = Changes(self._state)
+        self._requests = Requests(self._state, self._changes)
+        self._reports = Reports(self._state, self._changes)
+
+    def handle(self, event: Event, now: float) -> list[Effect]:
+        """Takes one event and returns the effects that follow from it, in their order.
+
+        1. A request (submit, cancel, hold, load, evict) is checked; a refused one raises its
+           `WorkshopError` here. An accepted one changes the records.
+        2. A fact about a device: it is ready, its worker died (its jobs go back, once), it is
+           gone, its memory was read.
+        3. A fact about a slot: a load goes on, has ended, has failed; a model has left.
+        4. A fact about a job: it began, goes on, is done, failed, was stopped.
+        5. The catalogue changed; a kernel is gone; time passed.
+
+        Then, whatever it was:
+
+        6. Waiting jobs that can never run fail, each with the reason.
+        7. Idle devices get orders, until there is nothing to order (see `dispatch.py`).
+        8. What changed is announced.
+        """
+        if isinstance(event, _REQUESTS):  # 1
+            self._requests.apply(event, now)
+        elif isinstance(event, _DEVICE_FACTS):  # 2
+            self._reports.apply_device(event, now)
+        elif isinstance(event, _SLOT_FACTS):  # 3
+            self._reports.apply_slot(event, now)
+        elif isinstance(event, _JOB_FACTS):  # 4
+            self._reports.apply_job(event, now)
+        elif isinstance(event, CatalogueChanged):  # 5
+            self._catalogue_changed(event, now)
+        elif isinstance(event, KernelGone):
+            self._kernel_gone(event.kernel, now)
+        elif isinstance(event, Tick):
+            self._time_passed(now)
+        self._fail_hopeless(now)  # 6
+        self._give_orders(now)  # 7
+        self._forget_unlisted()
+        effects = self._changes.effects + self._changes.announcer.changes(self._state, now)  # 8
+        self._changes.effects = []
+        return effects
+
+    # looking
+
+    def snapshot(self, now: float) -> Snapshot:
+        """Everything, at this moment."""
+        return snapshot(self._state, now)
+
+    def job(self, job: str) -> JobView | None:
+        """A job that is still remembered, as it was after the last event."""
+        announced = self._changes.announcer.job(job)
+        if announced is not None:
+            return announced
+        ended = self._state.ended.get(job)
+        return None if ended is None else job_view(self._state, ended)
+
+    def hold(self, hold: str, now: float) -> HoldView:
+        """A living hold. Raises HoldUnknown or HoldEnded."""
+        return hold_view(living_hold(self._state, hold, now), now)
+
+    # 5
+
+    def _catalogue_changed(self, event: CatalogueChanged, now: float) -> None:
+        """Models that changed may be tried again; those that are no longer listed lose their
+        holds, and leave when idle."""
+        state = self._state
+        before = state.models
+        state.models = {}
+        for facts in event.models:
+            model = before.pop(facts.model, None) or Model(facts)
+            state.models[facts.model] = model
+            if model.facts != facts or not model.listed:
+                model.pin_paused = model.pin_paused and model.facts.pinned
+                model.facts, model.listed = facts, True
+                self._changes.forgive(facts.model)
+        for name, model in before.items():
+            state.models[name] = model
+            model.listed, model.wanted_s = False, None
+            self._changes.forgive(name)
+            for hold in state.holds_on(name):
+                self._changes.end_hold(hold, "the model left the catalogue", now)
+
+    def _forget_unlisted(self) -> None:
+        """A model that is no longer listed is forgotten once nothing refers to it."""
+        for name, model in list(self._state.models.items()):
+            if model.listed or self._state.queue.awaits(name):
+                continue
+            if not self._state.has_slot(name, *SlotState):
+                del self._state.models[name]
+
+    def _kernel_gone(self, kernel: str, now: float) -> None:
+        """Its holds go, its waiting jobs are cancelled, its running ones finish."""
+        for hold in [hold for hold in self._state.holds.values() if hold.kernel == kernel]:
+            self._changes.end_hold(hold, "the kernel ended", now)
+        for job in self._state.queue.of_kernel(kernel):
+            self._changes.end_job(job, JobState.CANCELLED, now)
+        for job in self._state.running.values():
+            if job.request.kernel == kernel:
+                job.kernel_gone = True
+
+    def _time_passed(self, now: float) -> None:
+        for hold in [hold for hold in self._state.holds.values() if hold.expires_s <= now]:
+            self._changes.end_hold(hold, "its time was over", now)
+        self._state.shares.forget_idle()
+
+    # 6
+
+    def _fail_hopeless(self, now: float) -> None:
+        for job in list(self._state.queue):
+            error = verdict(self._state, job)
+            if error is not None:
+                self._changes.end_job(job, JobState.FAILED, now, error)
+
+    # 7
+
+    def _give_orders(self, now: float) -> None:
+        while True:
+            decision = dispatch.next_order(self._state, now)
+            order = decision.order
+            if order is None:
+                break
+            device = self._state.devices[order.device]
+            match order:
+                case dispatch.Run():
+                    for job in order.overtaken:
+                        job.overtaken_s = now if job.overtaken_s is None else job.overtaken_s
+                    self._changes.run(device, order.job, now)
+                case dispatch.Load():
+                    self._changes.load(device, order.model, now)
+                case dispatch.Evict():
+                    if order.room_for:
+                        self._state.models[order.model].pushed_out_s = now
+                    self._changes.evict(device, order.model, order.because, now)
+        for job in self._state.queue:
+            job.lacks_room = job.id in decision.without_room
+
+
+_REQUESTS: tuple[type[Request], ...] = get_args(Request)
+_DEVICE_FACTS: tuple[type[DeviceFact], ...] = get_args(DeviceFact)
+_SLOT_FACTS: tuple[type[SlotFact], ...] = get_args(SlotFact)
+_JOB_FACTS: tuple[type[JobFact], ...] = get_args(JobFact)

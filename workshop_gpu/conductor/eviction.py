@@ -1,0 +1,65 @@
+"""What must leave one device so that something else fits.
+
+Only slots that may leave are ever looked at (see `standing` in `dispatch.py`). Old before young,
+unwanted before wanted, then least recently used; as few as needed. Slots of another device are
+not even arguments.
+"""
+
+from collections.abc import Iterable
+from enum import IntEnum
+
+import msgspec
+
+
+class Standing(IntEnum):
+    """How freely a slot may be made to leave for one particular claim."""
+
+    IDLE = 0
+    """Nobody waits for it and it has been there long enough."""
+    YOUNG = 1
+    """Nobody waits for it; it leaves before its time because nothing else helps."""
+    AWAITED = 2
+    """Jobs wait for it, and the claim goes before them."""
+    NOT_YET = 3
+    """Protected for a while: young and in use by others, not used yet, or awaited."""
+    NEVER = 4
+    """It runs, is held, pinned, or not ready: no claim makes it leave."""
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    """A slot that might leave; `used_s` is the end of its last use."""
+
+    model: str
+    bytes: int
+    used_s: float
+    standing: Standing
+
+
+def choose(
+    candidates: Iterable[Candidate], needed_bytes: int, worst: Standing
+) -> tuple[Candidate, ...] | None:
+    """The slots that leave so that `needed_bytes` come free, in the order they leave.
+
+    None where all candidates up to the standing `worst` together are not enough: then nothing
+    leaves, because it would be for nothing.
+    """
+    if needed_bytes <= 0:
+        return ()
+    able = sorted(
+        (each for each in candidates if each.standing <= worst and each.bytes > 0),
+        key=lambda each: (each.standing, each.used_s, each.model),
+    )
+    chosen: list[Candidate] = []
+    freed_bytes = 0
+    for each in able:
+        if freed_bytes >= needed_bytes:
+            break
+        chosen.append(each)
+        freed_bytes += each.bytes
+    if freed_bytes < needed_bytes:
+        return None
+    for each in reversed(chosen.copy()):
+        if freed_bytes - each.bytes >= needed_bytes:
+            chosen.remove(each)
+            freed_bytes -= each.bytes
+    return tuple(chosen)

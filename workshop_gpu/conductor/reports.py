@@ -1,0 +1,166 @@
+"""What workers and the driver report. Facts never raise: a stale or repeated one changes nothing.
+
+A fact is stale when it does not fit what the conductor has ordered: a load that ends on a slot
+that is not loading, the end of a job that does not run (its worker died, it was put back).
+"""
+
+from workshop_gpu.conductor.changes import Changes
+from workshop_gpu.conductor.effects import Notice
+from workshop_gpu.conductor.errors import Fact, gigabytes
+from workshop_gpu.conductor.estimates import contradicts
+from workshop_gpu.conductor.events import (
+    DeviceGone,
+    DeviceReady,
+    JobFailed,
+    JobFinished,
+    JobProgressed,
+    JobStarted,
+    JobStopped,
+    LoadFailed,
+    MemoryRead,
+    SlotEvicted,
+    SlotLoaded,
+    SlotProgressed,
+    WorkerDied,
+)
+from workshop_gpu.conductor.ledger import Ledger
+from workshop_gpu.conductor.records import Activity, Device, Job, Slot, State
+from workshop_gpu.conductor.states import DeviceState, JobState, SlotState
+
+DeviceFact = DeviceReady | WorkerDied | DeviceGone | MemoryRead
+SlotFact = SlotProgressed | SlotLoaded | LoadFailed | SlotEvicted
+JobFact = JobStarted | JobProgressed | JobFinished | JobFailed | JobStopped
+
+
+class Reports:
+    """Applies facts."""
+
+    def __init__(self, state: State, changes: Changes) -> None:
+        self._state = state
+        self._changes = changes
+
+    # devices
+
+    def apply_device(self, event: DeviceFact, now: float) -> None:
+        device = self._state.devices.get(event.device)
+        match event:
+            case DeviceReady():
+                self._ready(event, device, now)
+            case WorkerDied(_, reason) if device and device.state is not DeviceState.LOST:
+                self._changes.empty(device, reason, now)
+                device.state, device.reason = DeviceState.STARTING, reason
+            case DeviceGone(_, reason) if device:
+                self._changes.empty(device, reason, now)
+                device.state, device.reason = DeviceState.LOST, reason
+            case MemoryRead() if device and device.state is DeviceState.READY:
+                device.ledger.read(event.used_bytes, event.ours_bytes)
+            case _:
+                pass
+
+    def _ready(self, event: DeviceReady, device: Device | None, now: float) -> None:
+        if device is None:
+            settings = self._state.settings
+            ledger = Ledger(settings.margin_fraction, settings.margin_max_bytes)
+            device = self._state.devices[event.device] = Device(event.device, ledger)
+        if device.state is DeviceState.READY:
+            self._changes.empty(device, "it was started again", now)
+        device.state, device.reason = DeviceState.READY, ""
+        device.ledger.open(event.total_bytes, event.foreign_bytes)
+
+    # slots
+
+    def apply_slot(self, event: SlotFact, now: float) -> None:
+        device = self._state.devices.get(event.device)
+        slot = device.slots.get(event.model) if device else None
+        if device is None or slot is None:
+            return
+        if isinstance(event, SlotEvicted):
+            if slot.state is SlotState.LEAVING and device.does(Activity.EVICTING, slot.model):
+                self._changes.remove_slot(slot, event.freed_bytes, slot.leaves_because)
+                device.rest()
+            return
+        if slot.state is not SlotState.LOADING:
+            return
+        match event:
+            case SlotProgressed():
+                slot.done_bytes, slot.total_bytes = event.done_bytes, event.total_bytes
+            case SlotLoaded():
+                self._loaded(event, device, slot, now)
+            case LoadFailed(_, _, error):
+                self._changes.fail_slot(slot, error, now)
+                self._state.models[slot.model].wanted_s = None
+
+    def _loaded(self, event: SlotLoaded, device: Device, slot: Slot, now: float) -> None:
+        """The measured weights count from here; those who waited pay for the load together."""
+        state, model = self._state, self._state.models[event.model]
+        self._correct_weights(event, device)
+        state.estimates.learn_load(event.model, event.weights_bytes, event.seconds_s)
+        slot.state, slot.since_s, slot.used_s = SlotState.READY, now, now
+        slot.done_bytes = slot.total_bytes = device.ledger.weights_bytes(slot.model)
+        model.wanted_s, model.load_deaths = None, 0
+        device.rest()
+        waiters = state.queue.of_model(event.model)
+        for job in waiters:
+            state.shares.charge(job.participant, max(0.0, event.seconds_s) / len(waiters))
+        if slot.leaves_because:
+            if waiters or state.holds_on(event.model):
+                slot.leaves_because = ""
+            else:
+                self._changes.leave(slot, slot.leaves_because, now)
+
+    def _correct_weights(self, event: SlotLoaded, device: Device) -> None:
+        if event.weights_bytes <= 0:
+            return
+        estimated = device.ledger.weights_bytes(event.model)
+        self._state.estimates.learn_weights(event.model, event.weights_bytes)
+        device.ledger.set_weights(event.model, event.weights_bytes)
+        if contradicts(event.weights_bytes, estimated):
+            measured = gigabytes(event.weights_bytes)
+            self._notice(
+                f"Weights of {event.model} measured: {measured}, not {gigabytes(estimated)}.",
+                event.model,
+                event.weights_bytes,
+                estimated,
+            )
+
+    # jobs
+
+    def apply_job(self, event: JobFact, now: float) -> None:
+        job = self._state.running.get(event.job)
+        if job is None:
+            return
+        match event:
+            case JobStarted():
+                job.started_s = now
+            case JobProgressed():
+                job.step = max(job.step, min(event.step, job.request.steps))
+            case JobFinished():
+                self._learn(event, job)
+                job.step = job.request.steps
+                self._changes.end_job(job, JobState.DONE, now)
+            case JobFailed(_, error):
+                self._changes.end_job(job, JobState.FAILED, now, error)
+            case JobStopped():
+                self._changes.end_job(job, JobState.CANCELLED, now)
+
+    def _learn(self, event: JobFinished, job: Job) -> None:
+        request, estimates = job.request, self._state.estimates
+        estimates.learn_run(job.model, request.pixels, request.steps, event.seconds_s)
+        first = estimates.learn_working(job.model, request.pixels, request.batch, event.peak_bytes)
+        if first and contradicts(event.peak_bytes, job.working_bytes):
+            measured = gigabytes(event.peak_bytes)
+            self._notice(
+                f"Working memory of {job.model} measured: {measured}, "
+                f"not {gigabytes(job.working_bytes)} ({request.pixels} pixels).",
+                job.model,
+                event.peak_bytes,
+                job.working_bytes,
+            )
+
+    def _notice(self, text: str, model: str, measured: int, estimated: int) -> None:
+        facts: dict[str, Fact] = {
+            "model": model,
+            "measured_bytes": measured,
+            "estimated_bytes": estimated,
+        }
+        self._changes.effects.append(Notice(text, facts))

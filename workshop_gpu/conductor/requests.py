@@ -1,0 +1,117 @@
+"""What people ask for. Each is checked first; a refused one has changed nothing."""
+
+from workshop_gpu.conductor import admission
+from workshop_gpu.conductor.announcing import hold_view
+from workshop_gpu.conductor.changes import Changes
+from workshop_gpu.conductor.effects import AnnounceHold
+from workshop_gpu.conductor.errors import JobEnded, JobUnknown
+from workshop_gpu.conductor.events import (
+    EvictionAsked,
+    HoldDropped,
+    HoldRenewed,
+    HoldTaken,
+    JobCancelled,
+    JobSubmitted,
+    ModelWanted,
+)
+from workshop_gpu.conductor.records import Hold, Job, State
+from workshop_gpu.conductor.states import JobState, SlotState
+
+Request = (
+    JobSubmitted
+    | JobCancelled
+    | ModelWanted
+    | EvictionAsked
+    | HoldTaken
+    | HoldRenewed
+    | HoldDropped
+)
+
+_PRESENT = (SlotState.LOADING, SlotState.READY, SlotState.LEAVING)
+
+
+class Requests:
+    """Checks and applies requests."""
+
+    def __init__(self, state: State, changes: Changes) -> None:
+        self._state = state
+        self._changes = changes
+        self._accepted = 0
+
+    def apply(self, event: Request, now: float) -> None:
+        match event:
+            case JobSubmitted():
+                self._submit(event, now)
+            case JobCancelled():
+                self._cancel(event, now)
+            case HoldTaken():
+                self._take(event, now)
+            case HoldRenewed():
+                self._renew(event, now)
+            case HoldDropped():
+                hold = admission.living_hold(self._state, event.hold, now)
+                self._changes.end_hold(hold, "dropped", now)
+            case ModelWanted():
+                self._want(event, now)
+            case EvictionAsked():
+                self._evict(event, now)
+
+    def _submit(self, event: JobSubmitted, now: float) -> None:
+        admission.check_job(self._state, event, now)
+        self._demand(event.model)
+        self._accepted += 1
+        self._state.queue.add(Job(event, self._accepted, now))
+        self._state.shares.enter(event.participant)
+
+    def _cancel(self, event: JobCancelled, now: float) -> None:
+        """A waiting job is over at once; a running one when its worker says so."""
+        job = self._state.job(event.job)
+        if job is None:
+            raise JobUnknown(event.job)
+        if job.state.ended:
+            raise JobEnded(job.id, job.state.value)
+        if job.state is JobState.QUEUED:
+            self._changes.end_job(job, JobState.CANCELLED, now)
+        else:
+            self._changes.ask_cancel(job)
+
+    def _take(self, event: HoldTaken, now: float) -> None:
+        admission.check_hold(self._state, event)
+        self._demand(event.model)
+        hold = Hold(
+            event.hold, event.participant, event.kernel, event.model, now, now + event.ttl_s
+        )
+        self._state.holds[hold.id] = hold
+        self._changes.effects.append(AnnounceHold(hold_view(hold, now)))
+
+    def _renew(self, event: HoldRenewed, now: float) -> None:
+        hold = admission.living_hold(self._state, event.hold, now)
+        admission.check_ttl(event.ttl_s)
+        hold.expires_s = now + event.ttl_s
+        self._changes.effects.append(AnnounceHold(hold_view(hold, now)))
+
+    def _want(self, event: ModelWanted, now: float) -> None:
+        admission.check_wanted(self._state, event)
+        self._demand(event.model)
+        self._changes.forgive(event.model)
+        if not self._state.has_slot(event.model, SlotState.LOADING, SlotState.READY):
+            self._state.models[event.model].wanted_s = now
+
+    def _evict(self, event: EvictionAsked, now: float) -> None:
+        """Also a pinned model leaves when an instructor asks; the pin holds again once somebody
+        asks for the model. A model that is just being loaded leaves as soon as nobody waits."""
+        admission.check_eviction(self._state, event)
+        model = self._state.models[event.model]
+        model.pin_paused, model.wanted_s = True, None
+        self._changes.forgive(event.model)
+        for slot in self._state.slots(event.model, SlotState.READY):
+            self._changes.leave(slot, "asked by the instructor", now)
+        for slot in self._state.slots(event.model, SlotState.LOADING):
+            slot.leaves_because = "asked by the instructor"
+
+    def _demand(self, name: str) -> None:
+        """Somebody asks for the model: a paused pin holds again, and a failed load is tried
+        again, unless others are waiting for another try already."""
+        self._state.models[name].pin_paused = False
+        if not self._state.queue.awaits(name) and not self._state.has_slot(name, *_PRESENT):
+            self._changes.forgive(name)

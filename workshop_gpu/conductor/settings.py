@@ -1,0 +1,24 @@
+"""The conductor's policy, in numbers."""
+
+import msgspec
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """All times in seconds, all sizes in bytes.
+
+    `queue_limit`: waiting jobs that one participant may have. `patience_s`: for how long jobs of
+    ready models may overtake a job whose model is not. `min_residency_s`: for how long a loaded
+    model is protected against being swapped back and forth. `rise_s`: a waiting job rises one
+    priority class each time this long has passed (0: never). The margin of a device is
+    `margin_fraction` of its memory, at most `margin_max_bytes`. `remembered_jobs` and
+    `remembered_holds`: how many ended ones are still known.
+    """
+
+    queue_limit: int = 3
+    patience_s: float = 20.0
+    min_residency_s: float = 10.0
+    rise_s: float = 600.0
+    margin_fraction: float = 0.05
+    margin_max_bytes: int = 1_000_000_000
+    remembered_jobs: int = 1000
+    remembered_holds: int = 1000
