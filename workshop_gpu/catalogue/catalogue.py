@@ -55,9 +55,11 @@ class Catalogue:
         are offered.
         """
         first = self._seen is None
+        # Taken before the reading: a change while we read is then seen as a change afterwards.
+        file = _stat(self._path) if self._path else None
         self._read(first)
         self._local = {}
-        self._seen = self._signature()
+        self._seen = (file, *self._signature()[1:])
 
     def changed(self) -> bool:
         """Whether the file, or a model's folder, is not what it was at the last `load`.
@@ -145,14 +147,19 @@ class Catalogue:
         )
 
     def _signature(self) -> Signature:
-        watched = [self._path] if self._path else [self._hub or hub_cache.cache_folder()]
+        cache = self._hub or hub_cache.cache_folder()
+        watched: list[Path] = []
+        if self._path is None or not self._path.exists():
+            watched += hub_cache.component_folders(cache)
         for spec in self.specs:
             if spec.source.file:
                 watched.append(resolve(spec.source.file, self._base))
-            elif spec.source.folder:
+            elif spec.source.hub:
+                watched += hub_cache.component_folders(cache, spec.source.hub)
+            else:
                 folder = resolve(spec.source.folder, self._base)
                 watched += [folder, folder / "model_index.json"]
-        return tuple(_stat(path) for path in watched)
+        return (_stat(self._path) if self._path else None, *map(_stat, watched))
 
 
 def _stat(path: Path) -> tuple[int, int, int] | None:

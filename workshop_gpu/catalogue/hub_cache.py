@@ -37,6 +37,12 @@ def snapshots(cache: Path) -> Iterator[tuple[str, Path]]:
             yield repository.name.removeprefix("models--").replace("--", "/", 1), folder
 
 
+def component_folders(cache: Path, hub_id: str = "*/*") -> list[Path]:
+    """The folders whose time of change tells that a file of a model arrived, with the cache's."""
+    pattern = f"models--{hub_id.replace('/', '--')}/snapshots/*/*/"
+    return [cache, *sorted(cache.glob(pattern))]
+
+
 def _snapshot(repository: Path, revision: str) -> Path | None:
     commit = revision
     if not _COMMIT.fullmatch(revision):

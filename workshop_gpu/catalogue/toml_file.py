@@ -87,10 +87,11 @@ class _Reading:
         place: Place = ("model", index)
         known = len(self._mistakes)
         table = self._with_shipped(place, table)
-        self._check_fields(place, table, ModelSpec)
-        if len(self._mistakes) > known:
-            return None
-        spec = msgspec.convert(table, ModelSpec)
+        good = self._good_fields(place, table, ModelSpec)
+        try:
+            spec = msgspec.convert(good, ModelSpec)
+        except msgspec.ValidationError:
+            return None  # something that must be there is missing, and is noted already
         for field, reason in broken_rules(spec):
             self._note((*place, *field), reason)
         first_line = self._lines.setdefault(spec.id, lines.line_of(self._places, place))
@@ -119,34 +120,41 @@ class _Reading:
             )
         return merged
 
-    def _check_fields(self, place: Place, table: dict[str, Any], struct: Any) -> None:
+    def _good_fields(self, place: Place, table: dict[str, Any], struct: Any) -> dict[str, Any]:
+        """The table without what is a mistake in itself; each mistake is noted."""
         fields = {field.name: field for field in msgspec.structs.fields(struct)}
         extra = [_SHIPPED_KEY] if struct is ModelSpec else []
+        good: dict[str, Any] = {}
         for key, value in table.items():
-            if key not in fields:
-                self._note((*place, key), unknown_key(key, [*fields, *extra]))
-            elif isinstance(fields[key].type, type) and issubclass(
-                fields[key].type, msgspec.Struct
-            ):
+            here = (*place, key)
+            wanted = fields[key].type if key in fields else None
+            if wanted is None:
+                self._note(here, unknown_key(key, [*fields, *extra]))
+            elif isinstance(wanted, type) and issubclass(wanted, msgspec.Struct):
                 if isinstance(value, dict):
-                    self._check_fields((*place, key), value, fields[key].type)
+                    good[key] = self._good_fields(here, value, wanted)
                 else:
-                    inner = msgspec.structs.fields(fields[key].type)[0].name
-                    self._note((*place, key), f"{key} is a table: {key} = {{ {inner} = … }}")
+                    inner = msgspec.structs.fields(wanted)[0].name
+                    self._note(here, f"{key} is a table: {key} = {{ {inner} = … }}")
+            elif _fits(value, wanted):
+                good[key] = value
             else:
-                self._check_type((*place, key), key, value, fields[key].type)
+                self._note(here, f"{key} must be {_in_words(wanted)}, not {_in_words(type(value))}")
         for name, field in fields.items():
             if field.required and name not in table:
                 self._note(place, _missing(name))
-
-    def _check_type(self, place: Place, key: str, value: Any, wanted: Any) -> None:
-        try:
-            msgspec.convert(value, wanted)
-        except msgspec.ValidationError:
-            self._note(place, f"{key} must be {_in_words(wanted)}, not {_in_words(type(value))}")
+        return good
 
     def _note(self, place: Place, reason: str) -> None:
         self._mistakes.append(CatalogueMistake(lines.line_of(self._places, place), reason))
+
+
+def _fits(value: Any, wanted: Any) -> bool:
+    try:
+        msgspec.convert(value, wanted)
+    except msgspec.ValidationError:
+        return False
+    return True
 
 
 def unknown_key(key: str, known: list[str]) -> str:
