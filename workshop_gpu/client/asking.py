@@ -45,10 +45,10 @@ def check_prompt(prompt: object, name: str = "prompt") -> str:
     )
 
 
-def check_number(value: object, name: str, *, whole: bool = True) -> None:
+def check_number(value: object, name: str, *, whole: bool = True, optional: bool = True) -> None:
     """Refuse here what is no number, where the reason can be said best."""
     kinds = (int,) if whole else (int, float)
-    if value is None or (isinstance(value, kinds) and not isinstance(value, bool)):
+    if (value is None and optional) or (isinstance(value, kinds) and not isinstance(value, bool)):
         return
     wanted = "a whole number" if whole else "a number"
     raise BadRequest("invalid_request", f"{name}={value!r}: it must be {wanted}.", {"field": name})

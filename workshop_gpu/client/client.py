@@ -81,8 +81,9 @@ class Client:
     ) -> JobHandle:
         """Ask for pictures and return at once; the arguments are those of `generate`."""
         width, height = parse_size(size)
-        for name, value in (("seed", seed), ("steps", steps), ("images", images)):
+        for name, value in (("seed", seed), ("steps", steps)):
             check_number(value, name)
+        check_number(images, "images", optional=False)
         check_number(guidance, "guidance", whole=False)
         request = schemas.GenerateRequest(
             model=pick_model(list(self.models()))
@@ -98,10 +99,7 @@ class Client:
             images=images,
         )
         self.events.start()
-        try:
-            job = self._http.post("jobs", schemas.Job, request)
-        except OverflowError as problem:  # a whole number that no message can carry
-            raise BadRequest("invalid_request", f"a number is too large: {problem}", {}) from None
+        job = self._http.post("jobs", schemas.Job, request)
         return JobHandle(self._http, self.events, job)
 
     def generate(

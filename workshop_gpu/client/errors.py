@@ -35,6 +35,15 @@ class ConnectionLost(ClientError):
     title = "No answer from the Workshop GPU server"
 
 
+class ClientClosed(ClientError):
+    """This client was closed, by hand or because another server was connected."""
+
+    title = "This connection was closed"
+
+    def __init__(self) -> None:
+        super().__init__("another server was connected since. Make this object anew.")
+
+
 class ServerRefused(ClientError):
     """The server said no. `kind` is one word, `facts` are the numbers behind the message."""
 

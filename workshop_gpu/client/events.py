@@ -46,6 +46,7 @@ class EventStream:
         self._version = 0
         self._live = False
         self._heard_at = float("-inf")
+        self._after = ""
         self._subscribers: list[Subscriber] = []
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
@@ -126,13 +127,17 @@ class EventStream:
         self._changed.notify_all()
 
     def _run(self) -> None:
-        after, failures = "", 0
+        failures = 0
         while not self._closed.is_set():
             started = time.monotonic()
             try:
-                after = self._read(after)
+                self._read()
             except ClientError as problem:
                 self.problem = problem
+            except Exception:
+                if self._closed.is_set():
+                    return  # `close` took the connection away while we read from it
+                raise
             with self._changed:
                 self._live = False
                 self._wake()
@@ -141,21 +146,20 @@ class EventStream:
             failures = 0 if time.monotonic() - started > LONGEST_PAUSE_S else failures + 1
             self._closed.wait(_pause_s(failures))
 
-    def _read(self, after: str) -> str:
-        """Read until the stream ends; returns the id to resume after."""
+    def _read(self) -> None:
+        """Read until the stream ends or breaks."""
         parser = sse.Parser()
-        with self._http.events(after) as pieces:
+        with self._http.events(self._after) as pieces:
             for piece in pieces:
                 self._heard_at = time.monotonic()
                 if not self._live:
                     self.problem = None
                     self._live = True
                 for message in parser.feed(piece):
-                    after = message.id or after
+                    self._after = message.id or self._after
                     self._take(message)
                 if self._closed.is_set():
                     break
-        return after
 
     def _take(self, message: sse.Message) -> None:
         try:

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from workshop_gpu.api import schemas
-from workshop_gpu.client.errors import ClientError, ConnectionLost, HoldLost
+from workshop_gpu.client.errors import ClientClosed, ClientError, HoldLost
 from workshop_gpu.client.http import Http
 
 TTL_S = 120.0
@@ -110,9 +110,9 @@ def _renew(reference: "weakref.ref[HeldModel]", over: threading.Event, ttl_s: fl
             return
         try:
             held.renew()
-        except HoldLost:
+        except (HoldLost, ClientClosed):
             return
-        except (ConnectionLost, ClientError):
+        except ClientError:
             if time.monotonic() - renewed_at > ttl_s:
                 held.give_up()
                 return

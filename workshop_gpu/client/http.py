@@ -1,7 +1,9 @@
 """Requests to the REST API: typed bodies in, typed answers or our errors out."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from getpass import getuser
 from ipaddress import ip_address
 from typing import TypeVar
 from urllib.parse import urljoin, urlsplit
@@ -10,9 +12,19 @@ import httpx
 import msgspec
 
 from workshop_gpu.client.connection import Server
-from workshop_gpu.client.errors import ClientError, ConnectionLost, Fact, NotAllowed, refusal
+from workshop_gpu.client.errors import (
+    ClientClosed,
+    ClientError,
+    ConnectionLost,
+    Fact,
+    NotAllowed,
+    refusal,
+)
 
 T = TypeVar("T")
+
+PARTICIPANT_HEADER = "X-Workshop-GPU-Participant"
+"""Says who asks where the token does not: a kernel's own token says it, the server's does not."""
 
 ANSWER_TIMEOUT_S = 30.0
 SILENCE_TIMEOUT_S = 45.0
@@ -29,7 +41,10 @@ class Http:
         self.server = server
         # A proxy from the environment must not come between us and a server on this machine.
         self._http = httpx.Client(
-            headers={"Authorization": f"token {server.token}"},
+            headers={
+                "Authorization": f"token {server.token}",
+                PARTICIPANT_HEADER: _my_name(),
+            },
             timeout=httpx.Timeout(ANSWER_TIMEOUT_S, connect=5.0),
             transport=transport,
             trust_env=not _is_local(server.url),
@@ -59,6 +74,7 @@ class Http:
             headers["Last-Event-ID"] = after
         timeout = httpx.Timeout(SILENCE_TIMEOUT_S, connect=5.0)
         url = self.server.api + "events"
+        self._check_open()
         try:
             with self._http.stream("GET", url, headers=headers, timeout=timeout) as response:
                 if response.is_error:
@@ -77,6 +93,7 @@ class Http:
         url = urljoin(self.server.api, path)
         content = None if body is None else msgspec.json.encode(body)
         headers = {} if body is None else {"Content-Type": "application/json"}
+        self._check_open()
         try:
             try:
                 response = self._http.request(method, url, content=content, headers=headers)
@@ -90,6 +107,10 @@ class Http:
         if not response.is_success:
             raise _error(response)
         return response
+
+    def _check_open(self) -> None:
+        if self._http.is_closed:
+            raise ClientClosed
 
     def _decode(self, response: httpx.Response, answer: type[T]) -> T:
         try:
@@ -134,6 +155,15 @@ def _unexplained(response: httpx.Response) -> ClientError:
         f"http_{status}",
         f"the server failed with status {status}. Its log says why; tell the instructor.",
     )
+
+
+def _my_name() -> str:
+    """The same for all requests of this process, and another one for every other process."""
+    try:
+        user = getuser()
+    except (OSError, KeyError):
+        user = "somebody"
+    return f"{user}-{os.getpid()}".encode("ascii", "replace").decode("ascii")
 
 
 def _is_local(url: str) -> bool:

@@ -13,9 +13,11 @@ from PIL.PngImagePlugin import PngImageFile, PngInfo
 from workshop_gpu.client.errors import BadRequest
 
 Metadata = dict[str, Any]
-"""prompt, negative_prompt, seed, steps, guidance, width, height, model, versions."""
+"""prompt, negative_prompt, seed, steps, guidance, width, height, model, versions, device."""
 
 TEXT_CHUNK = "workshop_gpu"
+READABLE_CHUNK = "parameters"
+"""The same for people and for other programs; it goes along and is never read here."""
 _EXIF_DESCRIPTION = 0x010E  # ImageDescription: the one text field that JPEG, WebP and TIFF share
 
 Source = Image.Image | bytes | str | PathLike[str]
@@ -68,12 +70,14 @@ class GeneratedImage(PngImageFile):
         **params: Any,
     ) -> None:
         """As PIL's `save`; the metadata goes along, in PNG as in JPEG, WebP and TIFF."""
-        text = json.dumps(self.metadata)
-        if self.metadata and "pnginfo" not in params:
+        text = _record_text(self)
+        if text and "pnginfo" not in params:
             info = PngInfo()
-            info.add_itxt(TEXT_CHUNK, text)
+            for name in (TEXT_CHUNK, READABLE_CHUNK):
+                if name in self.info:
+                    info.add_text(name, str(self.info[name]))
             params["pnginfo"] = info
-        if self.metadata and "exif" not in params and not _is_png(fp, format):
+        if text and "exif" not in params and not _is_png(fp, format):
             exif = Image.Exif()
             exif[_EXIF_DESCRIPTION] = text
             params["exif"] = exif
@@ -97,13 +101,27 @@ class GeneratedImage(PngImageFile):
 
 def read_metadata(source: Source) -> Metadata:
     """The metadata of an image, of PNG bytes or of a file; empty where there is none."""
-    image = source if isinstance(source, Image.Image) else _opened(source)
-    text = image.info.get(TEXT_CHUNK) or image.getexif().get(_EXIF_DESCRIPTION) or ""
+    if isinstance(source, Image.Image):
+        text = _record_text(source)
+    else:
+        with _opened(source) as image:
+            text = _record_text(image)
     try:
-        metadata = json.loads(text)
+        record = json.loads(text)
     except (ValueError, TypeError):
         return {}
-    return metadata if isinstance(metadata, dict) else {}
+    if not isinstance(record, dict):
+        return {}
+    params = record.get("params")
+    if not isinstance(params, dict):
+        return record
+    about = {name: record[name] for name in ("model", "versions", "device") if name in record}
+    return {**{name: params[name] for name in params if name != "images"}, **about}
+
+
+def _record_text(image: Image.Image) -> str:
+    """The record as the worker wrote it, wherever the format keeps it."""
+    return str(image.info.get(TEXT_CHUNK) or image.getexif().get(_EXIF_DESCRIPTION) or "")
 
 
 def _opened(source: bytes | str | PathLike[str]) -> Image.Image:

@@ -1,5 +1,8 @@
 """`%load_ext workshop_gpu`: pictures, models and the GPU's state without writing Python."""
 
+# IPython's magics carry no types.
+# mypy: disable-error-code="no-untyped-call, untyped-decorator"
+
 from typing import Any
 
 from IPython.core.error import UsageError
@@ -61,7 +64,7 @@ class WorkshopMagics(Magics):
             self._user_names()[into] = made
         if isinstance(made, list):
             for image in made:
-                display(image)  # type: ignore[no-untyped-call]
+                display(image)
             return None
         return made
 

@@ -190,9 +190,10 @@ def _holder(part: object) -> str:
 
 
 def _device_line(device: schemas.Device) -> str:
+    if device.state != "ready":
+        return f"{device.id} ({device.name}): {device.state}"
     free = f"{amount(max(0, device.free_bytes))} of {amount(device.total_bytes)} free"
-    state = "" if device.state == "ready" else f", {device.state}"
-    return f"{device.id} ({device.name}): {free}{state}"
+    return f"{device.id} ({device.name}): {free}"
 
 
 def _device_html(device: schemas.Device) -> str:

@@ -66,6 +66,7 @@ class Studio(anywidget.AnyWidget):
         self._client = client or current()
         self._lock = threading.Lock()
         self._handle: JobHandle | None = None
+        self._thread: threading.Thread | None = None
         models = list(self._client.models())
         self._known = {model.id for model in models}
         if not options.get("model"):
@@ -98,9 +99,9 @@ class Studio(anywidget.AnyWidget):
             self._handle = handle
         self._preview = ""
         self._show(Progress(handle.job))
-        thread = threading.Thread(target=self._follow, args=(handle,), daemon=True)
-        thread.name = f"workshop-gpu-studio-{handle.id}"
-        thread.start()
+        self._thread = threading.Thread(target=self._follow, args=(handle,), daemon=True)
+        self._thread.name = f"workshop-gpu-studio-{handle.id}"
+        self._thread.start()
         return handle
 
     def cancel(self) -> None:

@@ -1,0 +1,118 @@
+"""Lists that show themselves as tables."""
+
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+from tests.client.fakes import a_job, a_model, a_slot
+from workshop_gpu.api import schemas
+from workshop_gpu.client.tables import ModelTable, StatusView, model_state
+from workshop_gpu.conductor.effects import Holder
+
+MARKUP = "<script>alert(1)</script>"
+
+
+def text_of(html: str) -> str:
+    """The text that a reader sees; fails where a tag came from outside."""
+    texts: list[str] = []
+
+    class Reader(HTMLParser):
+        def handle_starttag(self, tag: str, attrs: Any) -> None:
+            assert tag != "script"
+
+        def handle_data(self, data: str) -> None:
+            texts.append(data)
+
+    Reader().feed(html)
+    return "|".join(texts)
+
+
+def a_status(**changes: Any) -> schemas.Status:
+    values: dict[str, Any] = {
+        "version": "0",
+        "started_at": 0.0,
+        "me": schemas.Me("me", "me", None, False),
+        "devices": [
+            schemas.Device(
+                "cuda:0",
+                "A card",
+                "ready",
+                24_000_000_000,
+                16_000_000_000,
+                [Holder("weights", "sdxl", 7_000_000_000), Holder("margin", "", 1_000_000_000)],
+                [],
+            )
+        ],
+        "waiting": [],
+        "running": [],
+        "problems": [],
+    }
+    return schemas.Status(**{**values, **changes})
+
+
+def test_models_are_a_list_and_a_table() -> None:
+    table = ModelTable([a_model("a"), a_model("b", state="ready", slots=[a_slot("ready")])], [])
+    assert (len(table), table[0].id, table["b"].id, table.ids) == (2, "a", "b", ["a", "b"])
+    assert [model.id for model in table[:1]] == ["a"]
+    assert "b" in [model.id for model in table]
+    assert "ready on cpu:0" in repr(table)
+    assert "ready on cpu:0" in text_of(table._repr_html_())
+    with pytest.raises(KeyError):
+        table["c"]
+
+
+def test_plain_text_is_aligned() -> None:
+    lines = repr(ModelTable([a_model("a"), a_model("a-longer-name")], [])).splitlines()
+    assert len({line.index("on disk") for line in lines[2:]}) == 1
+
+
+def test_no_models_and_mistakes_of_the_catalogue_are_said() -> None:
+    assert "no models" in repr(ModelTable([], []))
+    assert "no models" in ModelTable([], [])._repr_html_()
+    table = ModelTable([a_model()], ["line 3: unknown key"])
+    assert "line 3" in repr(table)
+    assert "line 3" in table._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, "on disk"),
+        ({"state": "loading", "done_bytes": 10**9, "total_bytes": 4 * 10**9}, "1.0 of 4.0 GB"),
+        ({"state": "loading"}, "loading"),
+        ({"enabled": False, "reason": "after lunch"}, "switched off: after lunch"),
+        ({"enabled": False}, "switched off"),
+        ({"state": "unavailable", "problem": "no files"}, "not usable: no files"),
+        ({"state": "failed"}, "not usable"),
+        ({"state": "leaving"}, "leaving"),
+    ],
+)
+def test_a_state_is_said_in_words(changes: dict[str, Any], words: str) -> None:
+    assert words in model_state(a_model(**changes))
+
+
+def test_the_status_shows_who_holds_the_memory_and_who_waits() -> None:
+    view = StatusView(
+        a_status(
+            running=[a_job("running", step=3, participant="Ada", mine=False)],
+            waiting=[a_job(participant="Bob", expected_wait_s=8.0)],
+        )
+    )
+    for shown in (repr(view), text_of(view._repr_html_())):
+        for part in ("16.0 GB of 24.0 GB free", "weights: sdxl", "7.0 GB", "Ada", "step 3 of 20"):
+            assert part in shown
+        assert "Bob (you)" in shown
+        assert "starts about 8 s" in shown
+
+
+def test_an_empty_queue_and_a_server_without_gpus_are_said() -> None:
+    assert "Nobody waits" in StatusView(a_status())._repr_html_()
+    assert "no GPU" in StatusView(a_status(devices=[]))._repr_html_()
+
+
+def test_names_are_text_and_never_markup() -> None:
+    view = StatusView(a_status(waiting=[a_job(participant=MARKUP, model=MARKUP)]))
+    assert MARKUP in text_of(view._repr_html_())
+    table = ModelTable([a_model(MARKUP, enabled=False, reason=MARKUP)], [MARKUP])
+    assert MARKUP in text_of(table._repr_html_())
