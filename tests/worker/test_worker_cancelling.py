@@ -1,5 +1,7 @@
 """Cancelling through a real worker: the job that was meant, between two steps, and no other."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from tests.worker.worker_host import Host, params, source_of
@@ -9,9 +11,11 @@ FOREVER = params(steps=900, images=8)
 
 
 @pytest.fixture(scope="module")
-def loaded(worker: Host) -> Host:
+def loaded(worker: Host) -> Iterator[Host]:
     worker.load("shapes")
-    return worker
+    yield worker
+    for model in ("shapes", "shapes-dit"):
+        worker.ask(protocol.Evict(model), protocol.Evicted)
 
 
 def plain_job(host: Host, job: str) -> list[bytes]:

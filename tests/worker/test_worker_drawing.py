@@ -1,24 +1,25 @@
 """Pictures from a real worker: the bare pipeline's, bit for bit, with their story inside."""
 
 import io
+from collections.abc import Iterator
 
 import msgspec
 import pytest
 from PIL import Image
 
 from tests.worker.bare_pipelines import bare_picture, bare_pipeline, same_pixels
-from tests.worker.worker_host import Host, params, source_of
+from tests.worker.worker_host import MODELS, Host, params, source_of
 from workshop_gpu.worker import protocol
 from workshop_gpu.worker.images import ImageRecord, read_record
 
-MODELS = ("shapes", "shapes-dit", "shapes-dit-turbo")
-
 
 @pytest.fixture(scope="module")
-def loaded(worker: Host) -> Host:
+def loaded(worker: Host) -> Iterator[Host]:
     for model in MODELS:
         worker.load(model)
-    return worker
+    yield worker
+    for model in MODELS:
+        worker.ask(protocol.Evict(model), protocol.Evicted)
 
 
 def picture(png: bytes) -> Image.Image:

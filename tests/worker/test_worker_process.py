@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.worker.worker_host import ANSWER_S, Host, params
+from tests.worker.worker_host import ANSWER_S, START_S, Host, params
 from workshop_gpu.worker import protocol
 from workshop_gpu.worker.link import EXIT_BROKEN_STREAM, EXIT_GONE
 
@@ -23,14 +23,9 @@ def fresh() -> Iterator[Host]:
     host.close()
 
 
-def complaint(host: Host) -> str:
-    assert host.process.stderr is not None
-    return host.process.stderr.read().decode()
-
-
 def test_a_worker_says_who_it_is_then_reads_its_memory_and_ends_with_its_socket() -> None:
     host = Host("--device", "cpu", "--total-bytes", "1000000000", "--threads", "1")
-    ready = host.expect(protocol.Ready, 180)
+    ready = host.expect(protocol.Ready, START_S)
     assert ready.pid == host.process.pid
     assert ready.total_bytes == 1_000_000_000
     assert ready.memory == protocol.Memory(used_bytes=0, ours_bytes=0)
@@ -43,13 +38,14 @@ def test_a_worker_says_who_it_is_then_reads_its_memory_and_ends_with_its_socket(
     host.expect(protocol.Started)
     host.connection.close()
     assert host.exit_code() == EXIT_GONE
-    assert complaint(host) == ""
+    assert host.complaints() == ""
+    host.close()
 
 
 def test_shutdown_ends_the_process(fresh: Host) -> None:
     fresh.send(protocol.Shutdown())
     assert fresh.exit_code() == EXIT_GONE
-    assert complaint(fresh) == ""
+    assert fresh.complaints() == ""
 
 
 def test_a_socket_closed_during_the_start_ends_the_process(fresh: Host) -> None:
@@ -72,7 +68,7 @@ def test_a_malformed_message_ends_the_process_with_a_reason(fresh: Host, sent: b
     fresh.connection.sendall(sent)
     fresh.connection.shutdown(socket.SHUT_WR)
     assert fresh.exit_code() == EXIT_BROKEN_STREAM
-    lines = complaint(fresh).splitlines()
+    lines = fresh.complaints().splitlines()
     assert len(lines) == 1
     assert "malformed message" in lines[0]
 
@@ -136,6 +132,6 @@ def test_a_missing_card_is_said_in_one_line() -> None:
     host = Host("--device", "cuda")
     try:
         assert host.exit_code() == 4
-        assert "CUDA" in complaint(host)
+        assert "CUDA" in host.complaints()
     finally:
         host.close()

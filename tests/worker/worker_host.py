@@ -1,9 +1,12 @@
 """A host for tests: starts a real worker over a real socket and speaks the protocol with it."""
 
+import json
 import os
 import socket
+import struct
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import TypeVar
@@ -11,6 +14,7 @@ from typing import TypeVar
 from workshop_gpu.worker import protocol
 
 ASSETS = Path(__file__).parents[2] / "workshop_gpu" / "catalogue" / "assets"
+MODELS = ("shapes", "shapes-dit", "shapes-dit-turbo")
 START_S = 180.0
 ANSWER_S = 90.0
 
@@ -23,11 +27,12 @@ class Host:
     def __init__(self, *options: str) -> None:
         ours, theirs = socket.socketpair()
         self.connection = ours
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 (closed in close)
         command = [sys.executable, "-m", "workshop_gpu.worker", "--fd", str(theirs.fileno())]
         self.process = subprocess.Popen(
             [*command, *options],
             pass_fds=[theirs.fileno()],
-            stderr=subprocess.PIPE,
+            stderr=self._stderr,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
         )
         theirs.close()
@@ -75,6 +80,11 @@ class Host:
         source = source_of(model, path, **fields)
         return self.ask(protocol.Load(source), protocol.Loaded)
 
+    def complaints(self) -> str:
+        """What the worker has written on stderr."""
+        self._stderr.seek(0)
+        return self._stderr.read().decode()
+
     def exit_code(self) -> int:
         return self.process.wait(ANSWER_S)
 
@@ -84,8 +94,7 @@ class Host:
             self.process.wait(ANSWER_S)
         finally:
             self.process.kill()
-            assert self.process.stderr is not None
-            self.process.stderr.close()
+            self._stderr.close()
 
     def _exactly(self, size_bytes: int, deadline: float) -> bytes:
         received = bytearray()
@@ -111,3 +120,18 @@ def params(**changes: object) -> protocol.GenerateParams:
         "height": 128,
     }
     return protocol.GenerateParams(**{**values, **changes})
+
+
+def float32_bytes(model: str) -> int:
+    """What the numbers in a shipped model's files take in float32, by the files' headers."""
+    count = 0
+    for path in (ASSETS / model).rglob("*.safetensors"):
+        with path.open("rb") as file:
+            header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
+        header.pop("__metadata__", None)
+        for entry in header.values():
+            size = 1
+            for length in entry["shape"]:
+                size *= length
+            count += size
+    return 4 * count

@@ -5,6 +5,7 @@ an inherited, connected Unix stream socket.
 """
 
 import argparse
+import gc
 import os
 import signal
 import socket
@@ -35,6 +36,8 @@ def main() -> None:
     except DeviceUnusable as problem:
         end_process(EXIT_NO_DEVICE, str(problem))
     import_usual_classes()
+    gc.collect()
+    gc.freeze()  # the libraries' objects stay for ever: later collections need not visit them
     Engine(device, link).work_for_ever()
 
 

@@ -107,8 +107,9 @@ class Engine:
 
     def _evict(self, model: str) -> None:
         before_bytes = self._allocated_bytes()
-        self._drop(model)
-        self._device.give_back()
+        if model in self._models:
+            self._drop(model)
+            self._device.give_back()
         freed_bytes = max(0, before_bytes - self._allocated_bytes())
         self._link.send(protocol.Evicted(model, freed_bytes, self._memory()))
 
