@@ -16,10 +16,16 @@ import tomlkit
 
 from workshop_gpu.catalogue import lines
 from workshop_gpu.catalogue.shipped import shipped_specs
-from workshop_gpu.catalogue.spec import ModelSpec
+from workshop_gpu.catalogue.spec import Defaults, Limits, ModelSpec, Source
 from workshop_gpu.catalogue.spec_rules import broken_rules
 
 Place = lines.Path
+_INNER_KEYS = {
+    field.name: table
+    for table, struct in (("source", Source), ("defaults", Defaults), ("limits", Limits))
+    for field in msgspec.structs.fields(struct)
+}
+"""Which table of an entry a key belongs in, for those who write it outside."""
 _SHIPPED_KEY = "shipped"
 
 
@@ -159,9 +165,11 @@ def _fits(value: Any, wanted: Any) -> bool:
 
 def unknown_key(key: str, known: list[str]) -> str:
     """Says that a key is not known, and which one was probably meant."""
-    close = difflib.get_close_matches(key, known, n=1)
-    hint = f'did you mean "{close[0]}"?' if close else f"known: {', '.join(known)}"
-    return f'unknown key "{key}" ({hint})'
+    if close := difflib.get_close_matches(key, known, n=1):
+        return f'unknown key "{key}" (did you mean "{close[0]}"?)'
+    if inner := difflib.get_close_matches(key, _INNER_KEYS, n=1):
+        return f'unknown key "{key}" (did you mean "{inner[0]}" in {_INNER_KEYS[inner[0]]}?)'
+    return f'unknown key "{key}" (known: {", ".join(known)})'
 
 
 def _missing(name: str) -> str:

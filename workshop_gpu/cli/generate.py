@@ -30,9 +30,6 @@ from workshop_gpu.host.records import JobRecord, Participant
 from workshop_gpu.host.runtime import CatalogueRead, Runtime, RuntimeSettings
 from workshop_gpu.worker.protocol import GenerateParams
 
-_LOG_LINES = 12
-"""How much of a worker's own log is shown when it could not work."""
-
 
 def generate(options: argparse.Namespace) -> int:
     """Make the pictures and print their paths; returns the exit status."""
@@ -182,8 +179,8 @@ class _Run:
                 raise NoDevice(self._worker_words())
 
     def _worker_words(self) -> str:
-        """The end of the worker's own log, which says why it could not start."""
+        """The last line of the worker's own log says why it could not start."""
         logs = sorted((self._folder / "logs").glob("*"))
         lines = [line for log in logs for line in log.read_text(errors="replace").splitlines()]
-        told = "\n  ".join(["", *lines[-_LOG_LINES:]])
-        return f"the worker did not start (see `workshop-gpu doctor`).{told}"
+        reason = next((line.strip() for line in reversed(lines) if line.strip()), "no reason given")
+        return f"the worker did not start ({reason}). `workshop-gpu doctor` says more."
