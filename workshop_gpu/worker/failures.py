@@ -7,6 +7,7 @@ keeps a report without references and returns; the caller frees memory and answe
 
 import logging
 import re
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -70,7 +71,8 @@ def attempt(action: Callable[[], Result]) -> Outcome[Result]:
         message = str(error)
         if isinstance(error, MemoryError) or "can't allocate memory" in message:
             return OutOfMemory(_bytes_asked_for(message))
-        _log.exception("unexpected")
+        # As text: a log record with the exception in it would keep the traceback's tensors.
+        _log.error("an order failed\n%s", traceback.format_exc())
         return Broken(_for_people(type(error).__name__, message))
 
 

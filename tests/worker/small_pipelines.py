@@ -1,0 +1,117 @@
+"""Pipelines of other makes, built small with random weights and saved as folders."""
+
+from pathlib import Path
+from typing import Any
+
+from tests.worker.worker_host import ASSETS
+
+
+def _clip(projected: bool, size: int = 32) -> Any:
+    import torch
+    from transformers import CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjection
+
+    torch.manual_seed(size)
+    config = CLIPTextConfig(
+        vocab_size=_tokenizer().vocab_size + 64,
+        hidden_size=size,
+        intermediate_size=2 * size,
+        num_attention_heads=2,
+        num_hidden_layers=2,
+        max_position_embeddings=77,
+        projection_dim=size,
+        eos_token_id=_tokenizer().eos_token_id,
+    )
+    return (CLIPTextModelWithProjection if projected else CLIPTextModel)(config).eval()
+
+
+def _tokenizer() -> Any:
+    from transformers import CLIPTokenizer
+
+    return CLIPTokenizer.from_pretrained(str(ASSETS / "shapes" / "tokenizer"))
+
+
+def _vae(channels: int = 4, **config: object) -> Any:
+    import torch
+    from diffusers import AutoencoderKL
+
+    torch.manual_seed(3)
+    return AutoencoderKL(
+        block_out_channels=(16, 32),
+        down_block_types=("DownEncoderBlock2D",) * 2,
+        up_block_types=("UpDecoderBlock2D",) * 2,
+        latent_channels=channels,
+        norm_num_groups=8,
+        sample_size=32,
+        **config,
+    ).eval()
+
+
+def save_sdxl(folder: Path) -> Path:
+    """Stable Diffusion XL's make: two encoders, and a VAE that must decode in float32."""
+    import torch
+    from diffusers import (
+        EulerDiscreteScheduler,
+        StableDiffusionXLPipeline,
+        UNet2DConditionModel,
+    )
+
+    torch.manual_seed(1)
+    unet = UNet2DConditionModel(
+        block_out_channels=(16, 32),
+        layers_per_block=1,
+        norm_num_groups=8,
+        down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"),
+        up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"),
+        attention_head_dim=(2, 4),
+        use_linear_projection=True,
+        addition_embed_type="text_time",
+        addition_time_embed_dim=8,
+        projection_class_embeddings_input_dim=6 * 8 + 32,
+        cross_attention_dim=64,
+    ).eval()
+    pipeline = StableDiffusionXLPipeline(
+        vae=_vae(force_upcast=True),
+        text_encoder=_clip(projected=False),
+        text_encoder_2=_clip(projected=True),
+        tokenizer=_tokenizer(),
+        tokenizer_2=_tokenizer(),
+        unet=unet,
+        scheduler=EulerDiscreteScheduler(
+            beta_start=0.00085, beta_end=0.012, beta_schedule="scaled_linear"
+        ),
+        add_watermarker=False,
+    )
+    pipeline.save_pretrained(str(folder))
+    return folder
+
+
+def save_flux(folder: Path) -> Path:
+    """Flux's make: packed latents, guidance inside the network."""
+    import torch
+    from diffusers import FlowMatchEulerDiscreteScheduler, FluxPipeline, FluxTransformer2DModel
+    from transformers import T5EncoderModel, T5Tokenizer
+
+    torch.manual_seed(2)
+    transformer = FluxTransformer2DModel(
+        patch_size=1,
+        in_channels=16,
+        num_layers=1,
+        num_single_layers=1,
+        attention_head_dim=16,
+        num_attention_heads=2,
+        joint_attention_dim=192,
+        pooled_projection_dim=32,
+        axes_dims_rope=[4, 4, 8],
+        guidance_embeds=True,
+    ).eval()
+    pipeline = FluxPipeline(
+        vae=_vae(shift_factor=0.1, scaling_factor=0.5),
+        text_encoder=_clip(projected=False),
+        text_encoder_2=T5EncoderModel.from_pretrained(str(ASSETS / "shapes-dit/text_encoder_3")),
+        tokenizer=_tokenizer(),
+        tokenizer_2=T5Tokenizer.from_pretrained(str(ASSETS / "shapes-dit/tokenizer_3")),
+        transformer=transformer,
+        scheduler=FlowMatchEulerDiscreteScheduler(),
+    )
+    pipeline.save_pretrained(str(folder), max_shard_size="50KB")
+    return folder

@@ -1,0 +1,186 @@
+"""Pipelines of other makes through the worker's own functions, beside the bare pipeline's call."""
+
+import gc
+import weakref
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.worker.bare_pipelines import bare_picture, same_pixels
+from tests.worker.small_pipelines import save_flux, save_sdxl
+from tests.worker.worker_host import params
+
+pytestmark = pytest.mark.usefixtures("quiet_libraries")
+
+SMALL = params(width=64, height=32, steps=3)
+
+
+@pytest.fixture(scope="module")
+def sdxl(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_sdxl(tmp_path_factory.mktemp("models") / "sdxl")
+
+
+@pytest.fixture(scope="module")
+def flux(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_flux(tmp_path_factory.mktemp("models") / "flux")
+
+
+def opened(folder: Path, **fields: str) -> Any:
+    from workshop_gpu.worker.devices import CpuDevice
+    from workshop_gpu.worker.pipelines import open_model
+    from workshop_gpu.worker.protocol import ModelSource
+
+    source = ModelSource("small", "diffusers", str(folder), **fields)
+    return open_model(source, CpuDevice(10**9), lambda done, total: None)
+
+
+def bare(folder: Path, dtype: str = "float32") -> Any:
+    import diffusers
+    import torch
+
+    pipeline = diffusers.DiffusionPipeline.from_pretrained(
+        str(folder), torch_dtype=getattr(torch, dtype), local_files_only=True
+    )
+    pipeline.set_progress_bar_config(disable=True)
+    return pipeline
+
+
+def drawn(model: Any, wanted: Any = SMALL) -> Any:
+    from workshop_gpu.worker.drawing import draw
+
+    return draw(model, wanted, wanted.seed, lambda step: None).image()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_two_encoders_and_a_vae_that_decodes_in_float32(sdxl: Path, dtype: str) -> None:
+    model = opened(sdxl, dtype=dtype)
+    for wanted in (SMALL, params(width=32, height=32, steps=2, negative_prompt="a star")):
+        assert same_pixels(drawn(model, wanted), bare_picture(bare(sdxl, dtype), wanted))
+
+
+def test_a_job_broken_off_inside_a_pipelines_cast_leaves_no_trace(sdxl: Path) -> None:
+    import torch
+
+    from workshop_gpu.worker.pipelines import repair_dtypes
+
+    model = opened(sdxl, dtype="float16")
+    expected = drawn(model)
+
+    class Broken(torch.nn.Module):
+        def forward(self, latents: torch.Tensor) -> torch.Tensor:
+            raise torch.OutOfMemoryError("allocate 2.00 GiB")
+
+    vae = model.pipeline.vae
+    whole, vae.decoder = vae.decoder, Broken()
+    with pytest.raises(torch.OutOfMemoryError):
+        drawn(model)
+    vae.decoder = whole
+    assert vae.dtype == torch.float32, "the pipeline's own cast was not reached"
+    repair_dtypes(model)
+    assert same_pixels(drawn(model), expected)
+
+
+def test_sharded_weights_packed_latents_and_guidance_inside_the_network(flux: Path) -> None:
+    assert len(list((flux / "transformer").glob("*-of-*.safetensors"))) > 1
+    model = opened(flux)
+    assert same_pixels(drawn(model), bare_picture(bare(flux), SMALL))
+    changed = params(width=64, height=32, steps=3, guidance=6.0)
+    assert not same_pixels(drawn(model, changed), drawn(model)), "guidance reached the network"
+
+
+def test_packed_latents_get_previews_after_the_first_picture(flux: Path) -> None:
+    from workshop_gpu.worker.drawing import draw
+    from workshop_gpu.worker.previews import PreviewMap
+
+    model, previews = opened(flux), PreviewMap()
+    previews.guess_from_decoder(model.pipeline)
+    picture = draw(model, SMALL, 1, lambda step: None)
+    assert previews.jpeg(picture.latents, 32, 64) == b"", "tokens are no latent maps"
+    previews.learn(picture)
+    assert previews.jpeg(picture.latents, 32, 64)
+
+
+def test_a_missing_shard_is_named(flux: Path, tmp_path: Path) -> None:
+    import shutil
+
+    from workshop_gpu.worker.checkpoints import BadCheckpoint
+
+    copy = Path(shutil.copytree(flux, tmp_path / "flux"))
+    shard = min((copy / "transformer").glob("*-of-*.safetensors"))
+    shard.unlink()
+    with pytest.raises(BadCheckpoint, match=shard.name):
+        opened(copy)
+
+
+def test_each_picture_has_a_scheduler_of_its_own(sdxl: Path) -> None:
+    from workshop_gpu.worker.drawing import draw
+
+    model = opened(sdxl)
+    seen: list[Any] = []
+    for _ in range(2):
+        draw(model, SMALL, 1, lambda step: seen.append(step.scheduler))
+    schedulers = {id(scheduler) for scheduler in seen} | {id(model.pipeline.scheduler)}
+    assert len(schedulers) == 3
+    assert model.pipeline.scheduler.num_inference_steps is None
+    assert "_guidance_scale" not in vars(model.pipeline)
+
+
+def test_a_failed_job_lets_go_of_its_tensors(sdxl: Path) -> None:
+    from workshop_gpu.worker.drawing import Step, draw
+    from workshop_gpu.worker.failures import Broken, attempt
+
+    model = opened(sdxl)
+    kept: list[Any] = []
+
+    def stumble(step: Step) -> None:
+        kept.append(weakref.ref(step.latents))
+        raise ValueError("stumbled")
+
+    assert attempt(lambda: draw(model, SMALL, 1, stumble)) == Broken("ValueError: stumbled")
+    gc.collect()
+    assert kept[0]() is None
+
+
+def test_a_dropped_model_is_gone(sdxl: Path) -> None:
+    model = opened(sdxl)
+    drawn(model)
+    weights = weakref.ref(model.pipeline.unet.conv_in.weight)
+    del model
+    gc.collect()
+    assert weights() is None
+
+
+def test_a_pipeline_that_needs_a_picture_is_refused(sdxl: Path, tmp_path: Path) -> None:
+    import json
+    import shutil
+
+    from workshop_gpu.worker.checkpoints import BadCheckpoint
+
+    copy = Path(shutil.copytree(sdxl, tmp_path / "sdxl"))
+    index = json.loads((copy / "model_index.json").read_text())
+    index["_class_name"] = "DDPMPipeline"
+    (copy / "model_index.json").write_text(json.dumps(index))
+    with pytest.raises((BadCheckpoint, ValueError)):
+        opened(copy)
+
+
+@pytest.mark.parametrize("distilled", [True, False], ids=["Flux", "Qwen-Image"])
+def test_guidance_goes_where_the_make_of_the_network_wants_it(distilled: bool) -> None:
+    from types import SimpleNamespace
+
+    from workshop_gpu.worker.drawing import call_arguments
+
+    class Pipeline:
+        transformer = SimpleNamespace(config=SimpleNamespace(guidance_embeds=distilled))
+
+        def __call__(
+            self, prompt: str, true_cfg_scale: float, guidance_scale: float, negative_prompt: str
+        ) -> None:
+            """The parameters that both have."""
+
+    arguments = call_arguments(Pipeline(), params(guidance=4.0))
+    name = "guidance_scale" if distilled else "true_cfg_scale"
+    assert arguments[name] == 4.0
+    assert arguments["negative_prompt"] == (None if distilled else " ")
+    assert set(arguments) == {"prompt", "negative_prompt", name}
