@@ -1,0 +1,28 @@
+from collections.abc import Iterator
+
+import pytest
+
+from tests.api.kernels import RunningKernel
+from tests.api.people import Person
+from tests.serverprocess import ServerProcess
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[ServerProcess]:
+    """One roomy device, shared by the tests that do not fill it."""
+    with ServerProcess(devices=("cpu:2GB",)) as process:
+        yield process
+
+
+@pytest.fixture
+def person(server: ServerProcess, request: pytest.FixtureRequest) -> Iterator[Person]:
+    """Somebody with the server's token, another one in each test."""
+    with Person(server, request.node.name[:80]) as somebody:
+        yield somebody
+
+
+@pytest.fixture(scope="session")
+def kernel(server: ServerProcess) -> Iterator[RunningKernel]:
+    """A kernel that tests may use, but neither restart nor end."""
+    with RunningKernel(server) as running:
+        yield running

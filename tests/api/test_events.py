@@ -1,0 +1,100 @@
+from tests.api.people import Person
+
+
+def first(stream, kind):
+    return next((event_id, event) for event_id, event in stream if event["event"] == kind)
+
+
+def test_the_stream_starts_with_all_there_is(person):
+    _, event = next(person.events())
+    assert event["event"] == "snapshot"
+    assert {model["id"] for model in event["models"]} >= {"shapes", "shapes-dit"}
+    assert event["status"]["devices"][0]["id"] == "cpu:0"
+    assert event["mine"] == []
+
+
+def test_a_job_is_followed_from_its_place_in_the_queue_to_its_end(person):
+    stream = person.events()
+    next(stream)
+    job = person.submit(model="shapes", steps=30)
+    states, steps, previews = [], [], []
+    for _, event in stream:
+        if event["event"] == "preview" and event["job"] == job["id"]:
+            previews.append(event)
+        if event["event"] == "job" and event["job"]["id"] == job["id"]:
+            states.append(event["job"]["state"])
+            steps.append(event["job"]["step"])
+            if event["job"]["state"] == "done":
+                break
+    assert states[0] == "queued"
+    assert steps == sorted(steps)
+    assert set(range(1, 31)) <= set(steps)
+    assert states[-2:] == ["running", "done"]
+    assert previews
+    assert previews[0]["data"].startswith("data:image/jpeg;base64,")
+
+
+def test_a_reader_that_comes_back_reads_on_and_misses_nothing(person):
+    last_id, _ = next(person.events())
+    job = person.submit()
+    person.ended(job["id"])
+    read = []
+    for event_id, event in person.events(after=last_id):
+        assert event["event"] != "snapshot"
+        assert event_id.rpartition("-")[0] == last_id.rpartition("-")[0]
+        if event["event"] == "job" and event["job"]["id"] == job["id"]:
+            read.append(event["job"]["state"])
+            if event["job"]["state"] == "done":
+                break
+    assert read[0] == "queued"
+
+
+def test_an_id_of_another_life_of_the_server_gets_a_snapshot(person):
+    for after in ("0123456789ab-7", "nonsense", "-", "x-y-z"):
+        assert next(person.events(after=after))[1]["event"] == "snapshot"
+
+
+def test_previews_and_prompts_are_for_their_owner_only(server, person, kernel):
+    with kernel.person() as other:
+        stream = other.events()
+        next(stream)
+        job = person.submit(model="shapes", steps=30)
+        for _, event in stream:
+            assert event["event"] != "preview"
+            if event["event"] == "job" and event["job"]["id"] == job["id"]:
+                assert event["job"]["params"] is None
+                assert event["job"]["mine"] is False
+                if event["job"]["state"] == "done":
+                    assert event["job"]["images"] == []
+                    break
+
+
+def test_memory_and_slots_are_told_as_they_change(server):
+    with Person(server, "watcher") as watcher:
+        if "shapes-dit" in watcher.slots():
+            watcher.http.post("api/models/shapes-dit/evict").raise_for_status()
+        stream = watcher.events()
+        next(stream)
+        watcher.http.post("api/models/shapes-dit/load").raise_for_status()
+        _, loading = first(stream, "slot")
+        assert (loading["slot"]["model"], loading["slot"]["state"]) == ("shapes-dit", "loading")
+        ready = next(
+            event
+            for _, event in stream
+            if event["event"] == "slot" and event["slot"]["state"] == "ready"
+        )
+        assert ready["slot"]["bytes"] > 10_000_000
+        watcher.http.post("api/models/shapes-dit/evict").raise_for_status()
+        seen = []
+        for _, event in stream:
+            seen.append(event)
+            if event["event"] == "slot" and event["slot"]["state"] == "absent":
+                break
+        left = seen[-1]
+        assert left["freed_bytes"] == ready["slot"]["bytes"]
+        assert left["why"]
+        devices = [event["device"] for event in seen if event["event"] == "device"]
+        assert devices
+        for device in devices:
+            held = sum(holder["bytes"] for holder in device["holders"])
+            assert held + device["free_bytes"] == device["total_bytes"]

@@ -1,0 +1,215 @@
+import io
+import json
+
+import pytest
+from PIL import Image
+
+from tests.api.people import TURBO, Person
+
+
+def test_a_job_is_accepted_runs_and_its_image_can_be_fetched(person):
+    answer = person.http.post("api/jobs", json=TURBO | {"seed": 7})
+    assert answer.status_code == 201
+    accepted = answer.json()
+    assert accepted["state"] == "queued"
+    assert accepted["position"] >= 1
+    assert answer.headers["Location"] == f"/workshop-gpu/api/jobs/{accepted['id']}"
+
+    job = person.ended(accepted["id"])
+    assert job["state"] == "done"
+    assert job["step"] == job["steps"] == 4
+    assert job["submitted_at"] <= job["started_at"] <= job["ended_at"]
+    [image] = job["images"]
+    png = person.http.get(str(person.http.base_url.join(image["url"])))
+    assert png.headers["Content-Type"] == "image/png"
+    picture = Image.open(io.BytesIO(png.content))
+    assert picture.size == (128, 128)
+    assert json.loads(picture.text["workshop_gpu"])["params"]["seed"] == 7
+
+
+def test_the_same_seed_gives_the_same_image_and_images_of_one_job_count_up(person):
+    pair = person.ended(person.submit(seed=41, images=2)["id"])
+    single = person.ended(person.submit(seed=42)["id"])
+    assert [image["seed"] for image in pair["images"]] == [41, 42]
+
+    def pixels(job, index):
+        content = person.http.get(f"api/jobs/{job['id']}/images/{index}").content
+        return Image.open(io.BytesIO(content)).tobytes()
+
+    assert pixels(pair, 1) == pixels(single, 0)
+    assert pixels(pair, 0) != pixels(single, 0)
+
+
+def test_one_sees_ones_own_jobs_newest_first(person):
+    first, second = person.submit(), person.submit()
+    assert [job["id"] for job in person.get("api/jobs")["jobs"]] == [second["id"], first["id"]]
+    person.ended(second["id"])
+
+
+def test_somebody_elses_job_is_unknown_to_a_kernel(server, person, kernel):
+    job = person.ended(person.submit()["id"])
+    with kernel.person() as other:
+        for method, path in (("GET", ""), ("DELETE", ""), ("GET", "/images/0")):
+            status, error = other.refused(method, f"api/jobs/{job['id']}{path}")
+            assert (status, error["kind"]) == (404, "job_unknown")
+        assert job["id"] not in {mine["id"] for mine in other.get("api/jobs")["jobs"]}
+        assert other.refused("GET", "api/jobs?all=1")[0] == 403
+    assert job["id"] in {each["id"] for each in person.get("api/jobs?all=1")["jobs"]}
+
+
+def test_nobody_sees_what_others_ask_for(server, person, kernel):
+    with kernel.person() as other:
+        job = person.submit(prompt="a secret heart")
+        seen = other.until(
+            lambda event: (
+                event["event"] == "snapshot"
+                or (event["event"] == "job" and event["job"]["id"] == job["id"])
+            )
+        )
+        assert "secret" not in json.dumps(seen)
+    person.ended(job["id"])
+
+
+def test_cancelling_a_running_job_stops_it_and_a_second_cancel_is_told_so(person):
+    long = person.submit(model="shapes", steps=100)
+    person.until(
+        lambda event: (
+            event["event"] == "job"
+            and event["job"]["id"] == long["id"]
+            and event["job"]["step"] > 0
+        )
+    )
+    assert person.http.delete(f"api/jobs/{long['id']}").status_code == 200
+    assert person.ended(long["id"])["state"] == "cancelled"
+    status, error = person.refused("DELETE", f"api/jobs/{long['id']}")
+    assert (status, error["kind"], error["state"]) == (409, "job_ended", "cancelled")
+    assert person.ended(person.submit()["id"])["state"] == "done"
+
+
+def test_cancelling_a_waiting_job_leaves_the_running_one_alone(person):
+    running = person.submit(model="shapes", steps=60)
+    person.until(
+        lambda event: (
+            event["event"] == "job"
+            and event["job"]["id"] == running["id"]
+            and event["job"]["state"] == "running"
+        )
+    )
+    waiting = person.submit(model="shapes", steps=60)
+    cancelled = person.http.delete(f"api/jobs/{waiting['id']}").json()
+    assert cancelled["state"] == "cancelled"
+    assert person.ended(running["id"])["state"] == "done"
+
+
+def test_the_fourth_waiting_job_is_refused_with_position_and_wait(person):
+    jobs = [person.submit(model="shapes", steps=60)]
+    person.until(
+        lambda event: (
+            event["event"] == "job"
+            and event["job"]["id"] == jobs[0]["id"]
+            and event["job"]["state"] == "running"
+        )
+    )
+    jobs += [person.submit(model="shapes", steps=60) for _ in range(3)]
+    answer = person.http.post("api/jobs", json=TURBO)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["kind"]) == (429, "queue_full")
+    assert error["waiting"] == error["limit"] == 3
+    assert error["position"] >= 1
+    assert error["expected_wait_s"] >= 0
+    assert int(answer.headers["Retry-After"]) >= 1
+    for job in reversed(jobs):
+        person.http.delete(f"api/jobs/{job['id']}")
+        person.ended(job["id"])
+
+
+BAD_FIELDS = [
+    ({"model": "nobody"}, 404, "model_unknown"),
+    ({"model": ""}, 404, "model_unknown"),
+    ({"model": 7}, 400, "invalid_request"),
+    ({"prompt": ""}, 400, "invalid_request"),
+    ({"prompt": 7}, 400, "invalid_request"),
+    ({"prompt": None}, 400, "invalid_request"),
+    ({"prompt": "x" * 100_000}, 400, "invalid_request"),
+    ({"width": 7}, 400, "invalid_request"),
+    ({"width": 100_000}, 400, "invalid_request"),
+    ({"steps": 0}, 400, "invalid_request"),
+    ({"steps": 10**9}, 400, "invalid_request"),
+    ({"seed": -1}, 400, "invalid_request"),
+    ({"seed": 2**80}, 400, "invalid_request"),
+    ({"seed": "x"}, 400, "invalid_request"),
+    ({"priority": "royal"}, 400, "invalid_request"),
+    ({"stepps": 20}, 400, "invalid_request"),
+]
+
+
+@pytest.mark.parametrize(("fields", "status", "kind"), BAD_FIELDS)
+def test_a_bad_value_is_refused_at_the_door_and_leaves_nothing(person, fields, status, kind):
+    before = person.get("api/jobs")
+    assert person.refused("POST", "api/jobs", json=TURBO | fields)[0] == status
+    error = person.refused("POST", "api/jobs", json=TURBO | fields)[1]
+    assert error["kind"] == kind
+    assert error["message"]
+    [(field, _)] = fields.items()
+    if kind == "invalid_request":
+        assert field in error["message"]
+    assert person.get("api/jobs") == before
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "kind"),
+    [
+        (b"a red circle", 400, "not_json"),
+        (b"", 400, "not_json"),
+        (b"\xff\xfe", 400, "not_json"),
+        (b"[]", 400, "invalid_request"),
+        (b"{}", 400, "invalid_request"),
+        (b'{"model": "shapes", "prompt": "' + b"x" * 50_000_000 + b'"}', 413, "request_too_large"),
+    ],
+    ids=["no JSON", "nothing", "no text", "a list", "an empty object", "50 MB"],
+)
+def test_a_body_that_is_no_request_is_refused(person, body, status, kind):
+    got, error = person.refused("POST", "api/jobs", content=body)
+    assert (got, error["kind"]) == (status, kind)
+
+
+@pytest.mark.parametrize("job", ["0" * 32, "nonsense", "..%2F..%2Fetc", "%00"])
+def test_a_job_that_never_was_is_unknown(person, job):
+    for method, path in (("GET", ""), ("DELETE", ""), ("GET", "/images/0")):
+        status, error = person.refused(method, f"api/jobs/{job}{path}")
+        assert (status, error["kind"]) == (404, "job_unknown")
+
+
+def test_an_image_that_is_not_there_is_unknown(person):
+    job = person.ended(person.submit()["id"])
+    status, error = person.refused("GET", f"api/jobs/{job['id']}/images/1")
+    assert (status, error["kind"], error["images"]) == (404, "image_unknown", 1)
+
+
+def test_only_an_admin_may_push_ahead(person, kernel):
+    with kernel.person() as other:
+        status, error = other.refused("POST", "api/jobs", json=TURBO | {"priority": "urgent"})
+        assert (status, error["kind"]) == (403, "not_allowed")
+    assert person.ended(person.submit(priority="urgent")["id"])["state"] == "done"
+
+
+def test_without_a_token_there_is_nothing(server):
+    with Person(server, token="wrong") as stranger:
+        for method, path in (
+            ("GET", "status"),
+            ("GET", "models"),
+            ("POST", "jobs"),
+            ("GET", "jobs/x"),
+            ("DELETE", "jobs/x"),
+            ("GET", "events"),
+            ("POST", "holds"),
+            ("POST", "models/shapes/evict"),
+            ("GET", "openapi.json"),
+        ):
+            status, error = stranger.refused(method, f"api/{path}")
+            assert (status, error["kind"]) == (403, "not_allowed"), path
+
+
+def test_an_address_that_nobody_serves_is_told_in_the_same_form(person):
+    assert person.refused("GET", "api/nowhere")[1]["kind"] == "not_found"
+    assert person.refused("PATCH", "api/jobs")[1]["kind"] == "method_not_allowed"

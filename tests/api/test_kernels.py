@@ -1,0 +1,97 @@
+"""What belongs to a kernel lives and dies with it."""
+
+import pytest
+
+from tests.api.kernels import RunningKernel
+from tests.api.people import TURBO
+
+
+@pytest.fixture
+def own_kernel(server):
+    with RunningKernel(server, "hearts.ipynb") as running:
+        yield running
+
+
+def test_a_kernel_gets_a_token_of_its_own_and_is_named_by_its_notebook(own_kernel):
+    assert own_kernel.environment("WORKSHOP_GPU_URL") == own_kernel.server.url
+    with own_kernel.person() as participant:
+        me = participant.get("api/me")
+    assert me == {
+        "participant": own_kernel.id,
+        "name": "hearts",
+        "kernel": own_kernel.id,
+        "admin": False,
+    }
+
+
+def test_a_kernels_token_opens_nothing_else_of_the_server(own_kernel):
+    with own_kernel.person() as participant:
+        for path in ("api/kernels", "api/contents", "api/sessions"):
+            answer = participant.http.get(f"{own_kernel.server.url}{path}")
+            assert answer.status_code == 403, path
+    assert own_kernel.environment("WORKSHOP_GPU_TOKEN") not in own_kernel.server.log_text()
+    assert own_kernel.server.token not in own_kernel.environment("WORKSHOP_GPU_URL")
+
+
+def test_a_restart_gives_a_new_token_and_the_old_one_is_worth_nothing(own_kernel):
+    with own_kernel.person() as before:
+        before.hold("shapes")
+        own_kernel.restart()
+        assert before.refused("GET", "api/me")[0] == 403
+    with own_kernel.person() as after:
+        assert after.get("api/me")["participant"] == own_kernel.id
+        assert after.get("api/holds") == {"holds": []}
+
+
+def test_when_a_kernel_ends_its_holds_go_its_waiting_jobs_are_cancelled_and_running_ones_finish(
+    own_kernel, person
+):
+    stream = person.events()
+    next(stream)
+    with own_kernel.person() as participant:
+        participant.hold("shapes")
+        running = participant.submit(model="shapes", steps=60)
+        states = _states(stream)
+        while next(states) != (running["id"], "running"):
+            pass
+        waiting = participant.submit(model="shapes", steps=60)
+    own_kernel.shut_down()
+    ended = {}
+    while len(ended) < 2:
+        job, state = next(states)
+        if state in ("done", "failed", "cancelled"):
+            ended[job] = state
+    assert ended == {running["id"]: "done", waiting["id"]: "cancelled"}
+    slots = [slot for device in person.get("api/status")["devices"] for slot in device["slots"]]
+    assert [slot["holds"] for slot in slots if slot["model"] == "shapes"] == [0]
+
+
+def test_a_killed_kernel_loses_its_holds_too(own_kernel, person):
+    with own_kernel.person() as participant:
+        participant.hold("shapes")
+    stream = person.events()
+    next(stream)
+    own_kernel.kill()
+    freed = next(
+        event
+        for _, event in stream
+        if event["event"] == "slot"
+        and event["slot"]["model"] == "shapes"
+        and event["slot"]["holds"] == 0
+    )
+    assert freed["slot"]["state"] in ("ready", "loading")
+
+
+def test_a_kernel_of_another_server_cannot_come_in(own_kernel):
+    token = own_kernel.environment("WORKSHOP_GPU_TOKEN")
+    with own_kernel.person() as participant:
+        forged = participant.http.post(
+            "api/jobs", json=TURBO, headers={"Authorization": f"token {token[:-1]}"}
+        )
+    assert forged.status_code == 403
+
+
+def _states(stream):
+    for _, event in stream:
+        if event["event"] == "job":
+            yield event["job"]["id"], event["job"]["state"]

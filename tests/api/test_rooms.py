@@ -1,0 +1,172 @@
+"""A room full of kernels on devices that are too small: the real server, kernels and workers."""
+
+import os
+import signal
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.api.kernels import RunningKernel
+from tests.api.people import Person
+from tests.serverprocess import ServerProcess
+
+TIGHT = "cpu:45MB"
+"""Room for one of the models with its working memory, not for two (21 MB and 29 MB of weights,
+5 % margin)."""
+
+
+def device_events(stream, *states):
+    """(model, state) of each change of a slot."""
+    for _, event in stream:
+        if event["event"] == "slot" and event["slot"]["state"] in states:
+            yield event["slot"]["model"], event["slot"]["state"], event["freed_bytes"]
+
+
+@pytest.fixture(scope="module")
+def tight():
+    with ServerProcess(devices=(TIGHT,)) as process:
+        yield process
+
+
+@pytest.fixture
+def teacher(tight):
+    with Person(tight, "teacher") as somebody:
+        yield somebody
+
+
+def test_two_models_that_do_not_fit_together_take_turns(tight, teacher):
+    stream = teacher.events()
+    next(stream)
+    for model in ("shapes", "shapes-dit", "shapes"):
+        job = teacher.ended(teacher.submit(model=model, steps=2)["id"])
+        assert job["state"] == "done", job
+        assert teacher.slots() == {model: "ready"}
+    changes = device_events(stream, "ready", "absent")
+    seen = [next(changes) for _ in range(5)]
+    assert [(model, state) for model, state, _ in seen] == [
+        ("shapes", "ready"),
+        ("shapes", "absent"),
+        ("shapes-dit", "ready"),
+        ("shapes-dit", "absent"),
+        ("shapes", "ready"),
+    ]
+    assert all(freed_bytes > 10_000_000 for _, state, freed_bytes in seen if state == "absent")
+
+
+def test_a_held_model_stays_while_other_kernels_wait_and_goes_when_its_kernel_is_killed(
+    tight, teacher
+):
+    with ExitStack() as stack:
+        holder, second, third = (
+            stack.enter_context(RunningKernel(tight, f"{name}.ipynb")) for name in "abc"
+        )
+        keeps, asks, also = (
+            stack.enter_context(kernel.person()) for kernel in (holder, second, third)
+        )
+        keeps.hold("shapes")
+        keeps.ended(keeps.submit(model="shapes", steps=2)["id"])
+        stream = teacher.events()
+        next(stream)
+        waits = [asks.submit(model="shapes-dit", steps=2), also.submit(model="shapes-dit", steps=2)]
+        # The held model still serves those who want it, ahead of those who must wait.
+        assert also.ended(also.submit(model="shapes", steps=2)["id"])["state"] == "done"
+        status = teacher.get("api/status")
+        assert {job["id"] for job in status["waiting"]} == {job["id"] for job in waits}
+        assert {job["waiting_for"] for job in status["waiting"]} == {"room"}
+        assert teacher.refused("POST", "api/models/shapes/evict")[1]["kind"] == "model_in_use"
+        holder.kill()
+        assert asks.ended(waits[0]["id"])["state"] == "done"
+        assert also.ended(waits[1]["id"])["state"] == "done"
+        loads = [
+            model for model, state, _ in _until_idle(stream, waits[1]["id"]) if state == "loading"
+        ]
+        assert loads == ["shapes-dit"], "one load is shared by all who wait for it"
+
+
+def _until_idle(stream, last_job):
+    seen = []
+    for _, event in stream:
+        if event["event"] == "slot" and event["slot"]["done_bytes"] == 0:
+            seen.append((event["slot"]["model"], event["slot"]["state"], event["freed_bytes"]))
+        job = event["job"] if event["event"] == "job" else {"id": ""}
+        if job["id"] == last_job and job["state"] == "done":
+            return list(dict.fromkeys(seen))
+    raise AssertionError("the stream ended")
+
+
+def test_a_model_that_can_never_fit_is_refused_with_the_missing_bytes():
+    with ServerProcess(devices=("cpu:20MB",)) as small, Person(small, "ann") as ann:
+        ann.until(lambda event: ann.get("api/status")["devices"][0]["state"] == "ready")
+        status, error = ann.refused(
+            "POST", "api/jobs", json={"model": "shapes", "prompt": "a heart"}
+        )
+        assert (status, error["kind"]) == (422, "model_too_large")
+        assert error["needed_bytes"] - error["largest_bytes"] == error["missing_bytes"] > 0
+
+
+def test_two_devices_work_side_by_side_and_neither_evicts_the_others_model():
+    with (
+        ServerProcess(devices=(TIGHT, TIGHT)) as two,
+        Person(two, "ann") as ann,
+        Person(two, "ben") as ben,
+        ThreadPoolExecutor() as pool,
+    ):
+        ann.until(lambda event: {d["state"] for d in ann.get("api/status")["devices"]} == {"ready"})
+        jobs = [ann.submit(model="shapes", steps=4), ben.submit(model="shapes-dit", steps=4)]
+        ended = list(pool.map(lambda who, job: who.ended(job["id"]), (ann, ben), jobs))
+        assert [job["state"] for job in ended] == ["done", "done"]
+        assert {job["device"] for job in ended} == {"cpu:0", "cpu:1"}
+        again = [ann.submit(model="shapes-dit", steps=2), ann.submit(model="shapes", steps=2)]
+        assert [ann.ended(job["id"])["device"] for job in again] == [
+            ended[1]["device"],
+            ended[0]["device"],
+        ]
+        assert sorted(ann.slots()) == ["shapes", "shapes-dit"]
+
+
+def test_a_killed_worker_is_replaced_and_the_job_that_it_ran_runs_again(tight, teacher):
+    job = teacher.submit(model="shapes", steps=60)
+    teacher.until(
+        lambda event: (
+            event["event"] == "job" and event["job"]["id"] == job["id"] and event["job"]["step"] > 2
+        )
+    )
+    [worker] = _workers_of(tight.pid)
+    os.kill(worker, signal.SIGKILL)
+    ended = teacher.ended(job["id"])
+    assert ended["state"] == "done"
+    assert _workers_of(tight.pid) != [worker]
+
+
+def test_the_server_never_imports_torch_and_its_workers_end_with_it():
+    with ServerProcess(devices=(TIGHT,)) as process:
+        with Person(process, "ann") as ann:
+            assert ann.ended(ann.submit(model="shapes", steps=1)["id"])["state"] == "done"
+        libraries = Path(f"/proc/{process.pid}/maps").read_text()
+        assert "libtorch" not in libraries
+        [worker] = _workers_of(process.pid)
+        assert "libtorch" in Path(f"/proc/{worker}/maps").read_text()
+        # Only the server dies, by a signal that it cannot handle.
+        os.kill(process.pid, signal.SIGKILL)
+        pidfd = os.pidfd_open(worker)
+        _wait_for_end(pidfd)
+
+
+def _wait_for_end(pidfd):
+    import select
+
+    ended, _, _ = select.select([pidfd], [], [], 30)
+    os.close(pidfd)
+    assert ended, "the worker outlived its server"
+
+
+def _workers_of(server_pid):
+    """Process ids of the server's children that are workers."""
+    children = Path(f"/proc/{server_pid}/task/{server_pid}/children").read_text().split()
+    return [
+        int(pid)
+        for pid in children
+        if "workshop_gpu.worker" in Path(f"/proc/{pid}/cmdline").read_text()
+    ]
