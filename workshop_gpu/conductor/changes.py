@@ -110,16 +110,12 @@ class Changes:
         device.begin(Activity.LOADING, model, now)
         self.effects.append(LoadModel(device.name, model, RESIDENT))
 
-    def leave(self, slot: Slot, because: str, now: float) -> None:
-        """From here on nothing can use the slot; its bytes count until they are back."""
-        slot.state, slot.since_s, slot.leaves_because = SlotState.LEAVING, now, because
-        self.state.devices[slot.device].ledger.start_freeing(slot.model)
-
     def evict(self, device: Device, model: str, because: str, now: float) -> None:
-        """The device is told to drop the model."""
+        """The device is told to drop the model; from here on nothing can use the slot, and its
+        bytes count until they are back."""
         slot = device.slots[model]
-        if slot.state is not SlotState.LEAVING:
-            self.leave(slot, because, now)
+        slot.state, slot.since_s, slot.leaves_because = SlotState.LEAVING, now, because
+        device.ledger.start_freeing(model)
         device.begin(Activity.EVICTING, model, now)
         self.effects.append(EvictModel(device.name, model))
 

@@ -7,7 +7,15 @@ from workshop_gpu.conductor.admission import living_hold, verdict
 from workshop_gpu.conductor.announcing import hold_view, job_view, snapshot
 from workshop_gpu.conductor.changes import Changes
 from workshop_gpu.conductor.effects import Effect, HoldView, JobView, Snapshot
-from workshop_gpu.conductor.events import CatalogueChanged, Event, KernelGone, Tick
+from workshop_gpu.conductor.events import (
+    CatalogueChanged,
+    Event,
+    JobProgressed,
+    JobStarted,
+    KernelGone,
+    SlotProgressed,
+    Tick,
+)
 from workshop_gpu.conductor.ledger import Ledger
 from workshop_gpu.conductor.records import Device, Model, State
 from workshop_gpu.conductor.reports import DeviceFact, JobFact, Reports, SlotFact
@@ -49,10 +57,13 @@ class Conductor:
         4. A fact about a job: it began, goes on, is done, failed, was stopped.
         5. The catalogue changed; a kernel is gone; time passed.
 
-        Then, whatever it was:
+        Then, unless it was mere progress, which decides nothing:
 
         6. Waiting jobs that can never run fail, each with the reason.
         7. Idle devices get orders, until there is nothing to order (see `dispatch.py`).
+
+        And always:
+
         8. What changed is announced.
         """
         if isinstance(event, _REQUESTS):  # 1
@@ -69,9 +80,10 @@ class Conductor:
             self._kernel_gone(event.kernel, now)
         elif isinstance(event, Tick):
             self._time_passed(now)
-        self._fail_hopeless(now)  # 6
-        self._give_orders(now)  # 7
-        self._forget_unlisted()
+        if not isinstance(event, _PROGRESS):
+            self._fail_hopeless(now)  # 6
+            self._give_orders(now)  # 7
+            self._forget_unlisted()
         effects = self._changes.effects + self._changes.announcer.changes(self._state, now)  # 8
         self._changes.effects = []
         return effects
@@ -121,6 +133,7 @@ class Conductor:
         for name, model in list(self._state.models.items()):
             if model.listed or self._state.queue.awaits(name):
                 continue
+            self._changes.forgive(name)
             if not self._state.has_slot(name, *SlotState):
                 del self._state.models[name]
 
@@ -174,4 +187,5 @@ class Conductor:
 _REQUESTS: tuple[type[Request], ...] = get_args(Request)
 _DEVICE_FACTS: tuple[type[DeviceFact], ...] = get_args(DeviceFact)
 _SLOT_FACTS: tuple[type[SlotFact], ...] = get_args(SlotFact)
+_PROGRESS = (JobStarted, JobProgressed, SlotProgressed)
 _JOB_FACTS: tuple[type[JobFact], ...] = get_args(JobFact)

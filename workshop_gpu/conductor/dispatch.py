@@ -113,13 +113,13 @@ class _Look:
         self._idle = [device for device in state.devices.values() if device.idle]
 
     def decide(self) -> Decision:
-        decision = Decision()
+        decision, walk = Decision(), _Walk()
         if self._idle:
             decision.order = (
                 self._told_to_leave()
-                or self._for_wanted(overdue=True)
-                or self._for_jobs(decision)
-                or self._for_wanted(overdue=False)
+                or self._for_wanted(overdue=True, reserved=set())
+                or self._for_jobs(decision, walk)
+                or self._for_wanted(overdue=False, reserved=walk.reserved)
                 or self._unneeded()
             )
         return decision
@@ -129,19 +129,24 @@ class _Look:
     def _told_to_leave(self) -> Order | None:
         for device in self._idle:
             for slot in device.slots.values():
-                if slot.state is SlotState.LEAVING:
+                told = slot.state is SlotState.READY and slot.leaves_because
+                if told and not self._state.holds_on(slot.model):
                     return Evict(device.name, slot.model, slot.leaves_because)
         return None
 
     # 2 and 4
 
-    def _for_wanted(self, overdue: bool) -> Order | None:
+    def _for_wanted(self, overdue: bool, reserved: set[str]) -> Order | None:
         for claim in self._wanted():
             if claim.due is not overdue:
                 continue
             needed = self._state.weights_bytes(claim.model)
             needed += self._state.working_bytes_of(claim.model)
-            options = [self._room(device, claim, needed) for device in self._open(claim.model)]
+            options = [
+                self._room(device, claim, needed)
+                for device in self._open(claim.model)
+                if device.name not in reserved
+            ]
             option = best(each for each in options if each is not None)
             if option is not None:
                 return self._make_room_or_load(option, claim.model)
@@ -167,8 +172,7 @@ class _Look:
 
     # 3
 
-    def _for_jobs(self, decision: Decision) -> Order | None:
-        walk = _Walk()
+    def _for_jobs(self, decision: Decision, walk: _Walk) -> Order | None:
         coming = Counter(
             slot.model
             for device in self._state.devices.values()

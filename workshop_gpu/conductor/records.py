@@ -83,7 +83,7 @@ class Slot:
     users: set[str] = field(default_factory=set)
     """The participants whose jobs ran on it."""
     leaves_because: str = ""
-    """Why it leaves, or will when its load has ended."""
+    """Why it leaves, or will as soon as its device is idle."""
     error: ErrorReport | None = None
 
 

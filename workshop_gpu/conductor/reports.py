@@ -102,11 +102,8 @@ class Reports:
         waiters = state.queue.of_model(event.model)
         for job in waiters:
             state.shares.charge(job.participant, max(0.0, event.seconds_s) / len(waiters))
-        if slot.leaves_because:
-            if waiters or state.holds_on(event.model):
-                slot.leaves_because = ""
-            else:
-                self._changes.leave(slot, slot.leaves_because, now)
+        if waiters:
+            slot.leaves_because = ""
 
     def _correct_weights(self, event: SlotLoaded, device: Device) -> None:
         if event.weights_bytes <= 0:

@@ -54,7 +54,7 @@ class Requests:
             case ModelWanted():
                 self._want(event, now)
             case EvictionAsked():
-                self._evict(event, now)
+                self._evict(event)
 
     def _submit(self, event: JobSubmitted, now: float) -> None:
         admission.check_job(self._state, event, now)
@@ -82,6 +82,7 @@ class Requests:
             event.hold, event.participant, event.kernel, event.model, now, now + event.ttl_s
         )
         self._state.holds[hold.id] = hold
+        self._stay(event.model)
         self._changes.effects.append(AnnounceHold(hold_view(hold, now)))
 
     def _renew(self, event: HoldRenewed, now: float) -> None:
@@ -94,20 +95,24 @@ class Requests:
         admission.check_wanted(self._state, event)
         self._demand(event.model)
         self._changes.forgive(event.model)
+        self._stay(event.model)
         if not self._state.has_slot(event.model, SlotState.LOADING, SlotState.READY):
             self._state.models[event.model].wanted_s = now
 
-    def _evict(self, event: EvictionAsked, now: float) -> None:
+    def _evict(self, event: EvictionAsked) -> None:
         """Also a pinned model leaves when an instructor asks; the pin holds again once somebody
         asks for the model. A model that is just being loaded leaves as soon as nobody waits."""
         admission.check_eviction(self._state, event)
         model = self._state.models[event.model]
         model.pin_paused, model.wanted_s = True, None
         self._changes.forgive(event.model)
-        for slot in self._state.slots(event.model, SlotState.READY):
-            self._changes.leave(slot, "asked by the instructor", now)
-        for slot in self._state.slots(event.model, SlotState.LOADING):
+        for slot in self._state.slots(event.model, SlotState.READY, SlotState.LOADING):
             slot.leaves_because = "asked by the instructor"
+
+    def _stay(self, model: str) -> None:
+        """A slot that was told to leave, and has not begun to, stays."""
+        for slot in self._state.slots(model, SlotState.READY, SlotState.LOADING):
+            slot.leaves_because = ""
 
     def _demand(self, name: str) -> None:
         """Somebody asks for the model: a paused pin holds again, and a failed load is tried
