@@ -17,11 +17,16 @@ TIGHT = "cpu:45MB"
 5 % margin)."""
 
 
-def device_events(stream, *states):
-    """(model, state) of each change of a slot."""
+def changes_of_slots(stream, *states):
+    """(model, state, freed bytes) each time that a slot comes into one of these states."""
+    last = {}
     for _, event in stream:
-        if event["event"] == "slot" and event["slot"]["state"] in states:
-            yield event["slot"]["model"], event["slot"]["state"], event["freed_bytes"]
+        if event["event"] != "slot":
+            continue
+        slot = event["slot"]
+        if last.get(slot["model"]) != slot["state"] and slot["state"] in states:
+            yield slot["model"], slot["state"], event["freed_bytes"]
+        last[slot["model"]] = slot["state"]
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +48,7 @@ def test_two_models_that_do_not_fit_together_take_turns(tight, teacher):
         job = teacher.ended(teacher.submit(model=model, steps=2)["id"])
         assert job["state"] == "done", job
         assert teacher.slots() == {model: "ready"}
-    changes = device_events(stream, "ready", "absent")
+    changes = changes_of_slots(stream, "ready", "absent")
     seen = [next(changes) for _ in range(5)]
     assert [(model, state) for model, state, _ in seen] == [
         ("shapes", "ready"),
@@ -79,21 +84,17 @@ def test_a_held_model_stays_while_other_kernels_wait_and_goes_when_its_kernel_is
         holder.kill()
         assert asks.ended(waits[0]["id"])["state"] == "done"
         assert also.ended(waits[1]["id"])["state"] == "done"
-        loads = [
-            model for model, state, _ in _until_idle(stream, waits[1]["id"]) if state == "loading"
-        ]
-        assert loads == ["shapes-dit"], "one load is shared by all who wait for it"
+        # One load is shared by all who waited for it.
+        loads = changes_of_slots(_until_done(stream, waits[1]["id"]), "loading")
+        assert [model for model, _, _ in loads] == ["shapes-dit"]
 
 
-def _until_idle(stream, last_job):
-    seen = []
-    for _, event in stream:
-        if event["event"] == "slot" and event["slot"]["done_bytes"] == 0:
-            seen.append((event["slot"]["model"], event["slot"]["state"], event["freed_bytes"]))
-        job = event["job"] if event["event"] == "job" else {"id": ""}
-        if job["id"] == last_job and job["state"] == "done":
-            return list(dict.fromkeys(seen))
-    raise AssertionError("the stream ended")
+def _until_done(stream, job):
+    for event_id, event in stream:
+        yield event_id, event
+        found = event["job"] if event["event"] == "job" else {"id": ""}
+        if found["id"] == job and found["state"] == "done":
+            return
 
 
 def test_a_model_that_can_never_fit_is_refused_with_the_missing_bytes():
