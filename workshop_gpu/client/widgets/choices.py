@@ -24,11 +24,23 @@ def model_choice(model: schemas.Model) -> dict[str, Any]:
         "description": model.description,
         "state": model.state if model.enabled else "off",
         "words": model_state(model),
+        "short": _short_state(model),
         "usable": usable,
         "defaults": model.defaults,
         "max_steps": model.limits.get("max_steps", 150),
         "sizes": size_choices(model.defaults, model.limits),
     }
+
+
+def _short_state(model: schemas.Model) -> str:
+    """A word or two for the menu; `model_state` says the rest."""
+    if not model.enabled:
+        return "switched off"
+    if model.state == "loading" and model.total_bytes > 0:
+        return f"loading {100 * model.done_bytes // model.total_bytes} %"
+    return {"absent": "on disk", "unavailable": "not usable", "failed": "not usable"}.get(
+        model.state, model.state
+    )
 
 
 def size_choices(

@@ -8,6 +8,12 @@ const EXAMPLES = [
   "a white square on a black background",
 ];
 const KERNEL_PATIENCE_MS = 800;
+const NARROWEST_PICTURE_PX = 320;
+const DIE = `<svg viewBox="0 0 16 16" width="18" height="18" aria-hidden="true">
+  <rect x="1.5" y="1.5" width="13" height="13" rx="3" fill="none" stroke="currentColor"/>
+  <g fill="currentColor"><circle cx="5" cy="5" r="1.2"/><circle cx="11" cy="5" r="1.2"/>
+  <circle cx="8" cy="8" r="1.2"/><circle cx="5" cy="11" r="1.2"/><circle cx="11" cy="11" r="1.2"/></g>
+</svg>`;
 
 let serial = 0; // makes ids of labels unique where a page shows several studios
 
@@ -109,7 +115,7 @@ function build() {
     type: "button",
     className: "wg-button wg-dice",
     title: "Draw a seed. An empty seed is drawn anew each time.",
-    textContent: "🎲",
+    innerHTML: DIE,
     "aria-label": "Draw a seed",
   });
   ui.steps = make("input", { type: "range", min: 1, step: 1, className: "wg-range" });
@@ -231,7 +237,7 @@ function render({ model, el }) {
       ...models.map((m) =>
         make("option", {
           value: m.id,
-          textContent: `${m.title} – ${m.words}`,
+          textContent: `${m.title} – ${m.short}`,
           disabled: !m.usable,
           selected: m.id === model.get("model"),
         }),
@@ -339,7 +345,7 @@ function render({ model, el }) {
     const [w, h] = isPreview || !made.width ? [width, height] : [made.width, made.height];
     if (w && h) {
       ui.frame.style.setProperty("--wg-ratio", `${w} / ${h}`);
-      ui.frame.style.setProperty("--wg-width", `${Math.max(256, w)}px`);
+      ui.frame.style.setProperty("--wg-width", `${Math.max(NARROWEST_PICTURE_PX, w)}px`);
     }
   }
 

@@ -1,0 +1,89 @@
+"""JupyterLab in a real browser, driven by its commands where clicks would be fragile."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Browser, Locator, Page, expect
+
+from tests.serverprocess import ServerProcess
+
+CHROMIUM = Path("/usr/bin/chromium")
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+SLOW_MS = 60_000
+"""A worker's first start on a busy machine."""
+
+
+class Lab:
+    """One JupyterLab page with one notebook open."""
+
+    def __init__(self, browser: Browser, server: ServerProcess, notebook: str, **look: Any) -> None:
+        self.context = browser.new_context(viewport={"width": 1280, "height": 900}, **look)
+        self.page: Page = self.context.new_page()
+        self.problems: list[str] = []
+        self.page.on("pageerror", lambda error: self.problems.append(str(error)))
+        self.page.set_default_timeout(SLOW_MS)
+        self.page.goto(f"{server.url}lab/tree/{notebook}?reset&token={server.token}")
+        self.page.locator(".jp-NotebookPanel").wait_for()
+        self._wait_for_kernel()
+
+    @property
+    def studio(self) -> Locator:
+        return self.page.locator(".wg-studio").last
+
+    @property
+    def cells(self) -> Locator:
+        return self.page.locator(".jp-NotebookPanel .jp-CodeCell")
+
+    def command(self, name: str, arguments: dict[str, Any] | None = None) -> None:
+        self.page.evaluate(
+            "([name, args]) => window.jupyterapp.commands.execute(name, args)",
+            [name, arguments or {}],
+        )
+
+    def start_command(self, name: str) -> None:
+        """As `command`, without waiting for its end."""
+        self.page.evaluate("(name) => { window.jupyterapp.commands.execute(name); }", name)
+
+    def theme(self, name: str) -> None:
+        self.command("apputils:change-theme", {"theme": name})
+        light = "true" if "Light" in name else "false"
+        self.page.locator(f"body[data-jp-theme-light='{light}']").wait_for(state="attached")
+
+    def run(self, index: int) -> Locator:
+        """Run code cell `index` and wait until it is done; its output."""
+        return self.done(self.start(index))
+
+    def start(self, index: int) -> Locator:
+        """Run code cell `index` without waiting."""
+        cell = self.cells.nth(index)
+        cell.locator(".jp-InputPrompt").click()
+        self.start_command("notebook:run-cell")
+        return cell
+
+    def done(self, cell: Locator) -> Locator:
+        numbered = re.compile(r"^\[\d+\]:$")
+        expect(cell.locator(".jp-InputPrompt")).to_have_text(numbered, timeout=SLOW_MS)
+        return cell.locator(".jp-OutputArea").first
+
+    def close(self) -> None:
+        self.context.close()
+
+    def _wait_for_kernel(self) -> None:
+        """A cell that is run earlier is lost without an error."""
+        self.page.locator(".jp-NotebookPanel .jp-Notebook-ExecutionIndicator").first.wait_for()
+        self.page.wait_for_function(
+            """() => {
+              const panel = window.jupyterapp.shell.currentWidget;
+              const kernel = panel?.sessionContext?.session?.kernel;
+              return kernel?.connectionStatus === "connected" && kernel?.status === "idle";
+            }"""
+        )
