@@ -2,6 +2,8 @@
 
 import ast
 import contextlib
+import os
+import signal
 from typing import Any, Self
 
 import httpx
@@ -30,7 +32,8 @@ class RunningKernel:
     def _connect(self) -> BlockingKernelClient:
         client = BlockingKernelClient()
         client.load_connection_file(str(self.server.runtime_dir / f"kernel-{self.id}.json"))
-        client.start_channels()
+        # Without the heartbeat's one-second limit, which a busy machine misses.
+        client.start_channels(hb=False)
         client.wait_for_ready(timeout=WAIT_S)
         return client
 
@@ -58,9 +61,6 @@ class RunningKernel:
     def kill(self) -> None:
         """The kernel's process dies as if out of memory. The server starts it again."""
         pid = self.value("__import__('os').getpid()")
-        import os
-        import signal
-
         os.kill(pid, signal.SIGKILL)
 
     def shut_down(self) -> None:
