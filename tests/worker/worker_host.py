@@ -24,7 +24,7 @@ Report = TypeVar("Report", bound=protocol.FromWorker)
 class Host:
     """One worker process and our end of its socket."""
 
-    def __init__(self, *options: str) -> None:
+    def __init__(self, *options: str, **environment: str) -> None:
         ours, theirs = socket.socketpair()
         self.connection = ours
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 (closed in close)
@@ -33,7 +33,7 @@ class Host:
             [*command, *options],
             pass_fds=[theirs.fileno()],
             stderr=self._stderr,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
         )
         theirs.close()
 

@@ -43,7 +43,10 @@ class Device(Protocol):
         """The most since `start_peak` above what was allocated then; 0: not measured."""
 
     def give_back(self) -> None:
-        """Return everything that nobody refers to any more to the driver."""
+        """Return everything that nobody refers to any more to the driver.
+
+        Raises RuntimeError if the device no longer answers.
+        """
 
 
 class CpuDevice:
@@ -127,6 +130,7 @@ class CudaDevice:
 
     def give_back(self) -> None:
         gc.collect()
+        torch.cuda.synchronize()  # an error of the card that was not seen yet is seen here
         torch.cuda.empty_cache()
 
 

@@ -15,9 +15,11 @@ from workshop_gpu.worker.devices import Device
 from workshop_gpu.worker.drawing import JobCancelled, Step, check_params, draw
 from workshop_gpu.worker.failures import Broken, Cancelled, Outcome, OutOfMemory, Success, attempt
 from workshop_gpu.worker.images import ImageRecord, encode_png
-from workshop_gpu.worker.link import Link
+from workshop_gpu.worker.link import Link, end_process
 from workshop_gpu.worker.pipelines import OpenModel, open_model, repair_dtypes
 from workshop_gpu.worker.previews import PreviewMap, Sketcher
+
+EXIT_DEVICE_LOST = 5
 
 _IDLE_READING_S = 2.0
 
@@ -45,13 +47,20 @@ class Engine:
                 versions=self._versions,
             )
         )
+        cache_may_hold_memory = False
         while True:
             try:
                 order = self._link.inbox.get(timeout=_IDLE_READING_S)
             except queue.Empty:
+                if cache_may_hold_memory:
+                    # Between jobs in a row the allocator's cache saves time; once idle, what it
+                    # keeps is only missing elsewhere.
+                    self._give_back()
+                    cache_may_hold_memory = False
                 self._link.send(protocol.MemoryReading(self._memory()))
             else:
                 self._carry_out(order)
+                cache_may_hold_memory = True
 
     def _carry_out(self, order: Order) -> None:
         match order:
@@ -70,10 +79,10 @@ class Engine:
         if there is not None and there.source != source:
             self._drop(source.model)
             there = None
-            self._device.give_back()
+            self._give_back()
         if there is None:
             outcome = attempt(lambda: self._open(source))
-            self._device.give_back()
+            self._give_back()
             if not isinstance(outcome, Success):
                 error = self._explain(
                     outcome, f'loading "{source.model}"', partial(errors.LoadFailed, source.model)
@@ -103,13 +112,13 @@ class Engine:
         previews = self._previews.setdefault(model.source.path, PreviewMap())
         if previews.untouched:
             attempt(lambda: previews.guess_from_decoder(model.pipeline))
-            self._device.give_back()
+            self._give_back()
 
     def _evict(self, model: str) -> None:
         before_bytes = self._allocated_bytes()
         if model in self._models:
             self._drop(model)
-            self._device.give_back()
+            self._give_back()
         freed_bytes = max(0, before_bytes - self._allocated_bytes())
         self._link.send(protocol.Evicted(model, freed_bytes, self._memory()))
 
@@ -184,11 +193,23 @@ class Engine:
         )
 
     def _clean_up(self, model: str) -> None:
-        self._device.give_back()
-        if model in self._models:
-            repair_dtypes(self._models[model])
+        self._give_back()
+        if model not in self._models:
+            return
+        repaired = attempt(partial(repair_dtypes, self._models[model]))
+        if not isinstance(repaired, Success):
+            end_process(EXIT_DEVICE_LOST, f'"{model}" could not be mended after a failed job')
 
     # Errors and memory
+
+    def _give_back(self) -> None:
+        """Free what nobody uses. A CUDA context that broke cannot be mended: then the worker ends.
+
+        The host sees the process end and puts its job back or fails it.
+        """
+        outcome = attempt(self._device.give_back)
+        if isinstance(outcome, Broken):
+            end_process(EXIT_DEVICE_LOST, f"the device no longer answers: {outcome.problem}")
 
     def _explain(
         self,

@@ -22,6 +22,13 @@ Result = TypeVar("Result")
 
 _log = logging.getLogger(__name__)
 _UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+_SIGNS_OF_NO_MEMORY = (
+    "can't allocate memory",  # the CPU's allocator
+    "CUDA error: out of memory",  # the driver, as when it loads a kernel
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+)
+"""How those say it that raise no class of its own."""
 _LONGEST_PROBLEM = 600
 """Characters of a library's message that go to people; the whole is in the worker's log."""
 
@@ -69,7 +76,7 @@ def attempt(action: Callable[[], Result]) -> Outcome[Result]:
         return OutOfMemory(_bytes_asked_for(str(error)))
     except Exception as error:
         message = str(error)
-        if isinstance(error, MemoryError) or "can't allocate memory" in message:
+        if isinstance(error, MemoryError) or any(sign in message for sign in _SIGNS_OF_NO_MEMORY):
             return OutOfMemory(_bytes_asked_for(message))
         # As text: a log record with the exception in it would keep the traceback's tensors.
         _log.error("an order failed\n%s", traceback.format_exc())
