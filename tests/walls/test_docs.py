@@ -1,0 +1,61 @@
+"""The documentation names everything there is to name."""
+
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from workshop_gpu.api import errors as http
+from workshop_gpu.app import WorkshopGPU
+from workshop_gpu.catalogue.spec import Defaults, Limits, ModelSpec, Source
+from workshop_gpu.catalogue.toml_file import parse_models
+from workshop_gpu.cli import _parser
+
+DOCS = Path(__file__).parent.parent.parent / "docs"
+
+
+def page(name):
+    return (DOCS / name).read_text(encoding="utf-8")
+
+
+def test_every_option_of_the_server_is_explained():
+    text = page("operators/configuration.md")
+    for name in WorkshopGPU.class_own_traits(config=True):
+        assert f"`WorkshopGPU.{name}`" in text
+
+
+@pytest.mark.parametrize("struct", [ModelSpec, Source, Defaults, Limits])
+def test_every_key_of_models_toml_is_explained(struct):
+    text = page("operators/models-toml.md")
+    for field in msgspec.structs.fields(struct):
+        assert f"`{field.name}`" in text, field.name
+
+
+def test_the_example_of_models_toml_has_no_mistake():
+    (example,) = re.findall(r"```toml\n(.*?)```", page("operators/models-toml.md"), re.DOTALL)
+    read = parse_models(example)
+    assert read.mistakes == ()
+    assert len(read.specs) == 3
+
+
+def test_every_kind_of_error_is_explained_with_its_status():
+    rows = re.findall(r"^\| (`.*) \| (\d{3}) \|", page("users/other-programs.md"), re.MULTILINE)
+    told = {kind: int(status) for kinds, status in rows for kind in re.findall(r"`(\w+)`", kinds)}
+    assert {kind: told.get(kind) for kind in http.STATUS} == http.STATUS
+
+
+def test_every_command_is_explained():
+    text = page("operators/command-line.md")
+    commands = next(
+        action.choices for action in _parser()._actions if isinstance(action.choices, dict)
+    )
+    for name in commands:
+        assert f"## `workshop-gpu {name}`" in text
+
+
+def test_every_page_is_in_the_table_of_contents():
+    index = page("index.md")
+    for path in DOCS.rglob("*.md"):
+        name = str(path.relative_to(DOCS).with_suffix(""))
+        assert name == "index" or "_build" in name or f"\n{name}" in index, name
