@@ -110,13 +110,14 @@ class Changes:
         device.begin(Activity.LOADING, model, now)
         self.effects.append(LoadModel(device.name, model, RESIDENT))
 
-    def evict(self, device: Device, model: str, because: str, now: float) -> None:
+    def evict(self, device: Device, model: str, because: str, room_for: str, now: float) -> None:
         """The device is told to drop the model; from here on nothing can use the slot, and its
         bytes count until they are back."""
         slot = device.slots[model]
         slot.state, slot.since_s, slot.leaves_because = SlotState.LEAVING, now, because
         device.ledger.start_freeing(model)
         device.begin(Activity.EVICTING, model, now)
+        device.room_for = room_for
         self.effects.append(EvictModel(device.name, model))
 
     def fail_slot(self, slot: Slot, error: ErrorReport, now: float) -> None:

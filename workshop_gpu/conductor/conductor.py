@@ -179,7 +179,7 @@ class Conductor:
                 case dispatch.Evict():
                     if order.room_for:
                         self._state.models[order.model].pushed_out_s = now
-                    self._changes.evict(device, order.model, order.because, now)
+                    self._changes.evict(device, order.model, order.because, order.room_for, now)
         for job in self._state.queue:
             job.lacks_room = job.id in decision.without_room
 

@@ -164,6 +164,8 @@ class _Look:
                 continue
             if self._state.has_slot(name, *_HERE_OR_COMING, SlotState.LEAVING):
                 continue
+            if any(device.prepares == name for device in self._state.devices.values()):
+                continue
             first_s = min(since, default=self._now)
             due = self._now - first_s >= self._state.settings.patience_s and bool(since)
             participant = holds[0].participant if holds else None
@@ -173,12 +175,7 @@ class _Look:
     # 3
 
     def _for_jobs(self, decision: Decision, walk: _Walk) -> Order | None:
-        coming = Counter(
-            slot.model
-            for device in self._state.devices.values()
-            for slot in device.slots.values()
-            if slot.state is SlotState.LOADING
-        )
+        coming = Counter(device.prepares for device in self._state.devices.values())
         for job in self._state.order(self._now):
             claim = self._claim(job)
             copy = self._state.has_slot(job.model, *_HERE_OR_COMING)

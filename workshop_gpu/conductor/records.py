@@ -97,6 +97,8 @@ class Device:
     reason: str = ""
     activity: Activity = Activity.IDLE
     subject: str = ""
+    room_for: str = ""
+    """The model for which it makes room, while it evicts for one."""
     since_s: float = 0.0
     slots: dict[str, Slot] = field(default_factory=dict)
 
@@ -107,7 +109,12 @@ class Device:
         self.activity, self.subject, self.since_s = activity, subject, now
 
     def rest(self) -> None:
-        self.activity, self.subject = Activity.IDLE, ""
+        self.activity, self.subject, self.room_for = Activity.IDLE, "", ""
+
+    @property
+    def prepares(self) -> str:
+        """The model that it is loading or making room for; "" where it does neither."""
+        return self.subject if self.activity is Activity.LOADING else self.room_for
 
     @property
     def idle(self) -> bool:
