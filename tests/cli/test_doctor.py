@@ -26,6 +26,7 @@ def a_machine(**changes):
         "gpus": (),
         "holders": (),
         "packages": PACKAGES,
+        "node": "",
         "extension_enabled": True,
         "cache_folder": "/cache",
         "cache_free_bytes": 100 * GB,

@@ -115,6 +115,8 @@ def of_packages(machine: Machine) -> Iterator[Finding]:
         )
     if not machine.packages.get("jupyterlab"):
         yield Finding(Level.NOTE, "JupyterLab is not installed", 'pip install "workshop-gpu[lab]"')
+    node = f"Node.js {machine.node}" if machine.node else "no Node.js"
+    yield Finding(Level.FINE, f"{node} (not needed)")
     if machine.extension_enabled:
         yield Finding(Level.FINE, "the Jupyter server extension is enabled")
     else:

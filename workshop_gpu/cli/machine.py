@@ -70,6 +70,8 @@ class Machine(msgspec.Struct, frozen=True):
     holders: tuple[MemoryHolder, ...]
     packages: dict[str, str]
     """version by name, "" where a package is not installed"""
+    node: str
+    """Node.js's version, "" without it"""
     extension_enabled: bool
     cache_folder: str
     cache_free_bytes: int
@@ -91,6 +93,7 @@ def read_machine() -> Machine:
         gpus=tuple(gpu_readings.gpus()),
         holders=_holders(),
         packages={name: _version(name) for name in PACKAGES},
+        node=_node_version(),
         extension_enabled=_extension_enabled(),
         cache_folder=str(cache),
         cache_free_bytes=_free_bytes(cache),
@@ -122,6 +125,17 @@ def _version(package: str) -> str:
         return version(package)
     except PackageNotFoundError:
         return ""
+
+
+def _node_version() -> str:
+    node = shutil.which("node")
+    if node is None:
+        return ""
+    try:
+        told = subprocess.run([node, "--version"], capture_output=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return told.stdout.decode(errors="replace").strip()
 
 
 def _holders() -> tuple[MemoryHolder, ...]:
