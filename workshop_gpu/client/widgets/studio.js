@@ -383,7 +383,7 @@ function render({ model, el }) {
     const { title, message } = model.get("_error");
     ui.error.hidden = !message;
     ui.error.replaceChildren();
-    if (message) ui.error.append(make("strong", {}, title), ` ${message}`);
+    if (message) ui.error.append(make("strong", {}, `${title}:`), ` ${message}`);
     showWords();
   }
 
