@@ -65,6 +65,17 @@ def test_who_comes_back_starts_at_the_level_of_those_who_are_active() -> None:
     assert shares.used_s("ada") == 600.0
 
 
+def test_who_comes_while_a_job_of_another_runs_is_next_after_it() -> None:
+    shares = Shares()
+    shares.enter("ada")
+    shares.enter("ada")
+    shares.begin("ada", 5.0)
+    shares.enter("bob")
+    assert order(shares, Waiting("ada", 2), Waiting("bob", 3)) == [3, 2]
+    shares.finish("ada", 5.0, 7.0)
+    assert (shares.used_s("ada"), shares.used_s("bob")) == (7.0, 0.0)
+
+
 def test_a_pause_does_not_clear_what_was_used_beyond_the_level() -> None:
     shares = Shares()
     shares.enter("bob")

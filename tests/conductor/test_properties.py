@@ -109,7 +109,16 @@ class Room(RuleBasedStateMachine):
             assert slot.running is None, "a running model was evicted"
             asked = slot.leaves_because.startswith("asked")
             assert asked or not state.models[order.model].pinned, "a pinned model was evicted"
+        self.check_demand(order)
         self.orders[order.device] = order
+
+    def check_demand(self, order: Order) -> None:
+        """No more devices prepare for a model than there are jobs that wait for it, and one."""
+        state = self.conductor._state
+        name = state.devices[order.device].prepares
+        preparing = [device for device in state.devices.values() if device.prepares == name]
+        if name and len(preparing) > 1:
+            assert len(state.queue.of_model(name)) >= len(preparing)
 
     # people
 

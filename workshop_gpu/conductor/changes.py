@@ -40,7 +40,7 @@ class Changes:
         job.overtaken_s, job.lacks_room, job.step = None, False, 0
         job.working_bytes = state.working_bytes(job)
         job.charged_s = state.cost_s(job)
-        state.shares.charge(job.participant, job.charged_s)
+        state.shares.begin(job.participant, job.charged_s)
         device.ledger.commit(job.id, job.working_bytes)
         device.begin(Activity.RUNNING, job.id, now)
         slot = device.slots[job.model]
@@ -89,7 +89,7 @@ class Changes:
     def _leave_device(self, job: Job, now: float, used_s: float) -> None:
         state = self.state
         del state.running[job.id]
-        state.shares.charge(job.participant, used_s - job.charged_s)
+        state.shares.finish(job.participant, job.charged_s, used_s)
         device = state.devices[job.device or ""]
         device.ledger.release(job.id)
         slot = device.slots.get(job.model)

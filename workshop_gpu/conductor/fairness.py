@@ -41,6 +41,7 @@ class Shares:
 
     def __init__(self) -> None:
         self._used_s: dict[str, float] = {}
+        self._running_s: dict[str, float] = {}
         self._active: dict[str, int] = {}
         self._level_s = 0.0
 
@@ -63,6 +64,16 @@ class Shares:
         else:
             self._active.pop(participant, None)
 
+    def begin(self, participant: str, expected_s: float) -> None:
+        """A job begins and is paid in advance."""
+        self.charge(participant, expected_s)
+        self._running_s[participant] = self._running_s.get(participant, 0.0) + expected_s
+
+    def finish(self, participant: str, expected_s: float, used_s: float) -> None:
+        """The job's advance is corrected to what it used."""
+        self.charge(participant, used_s - expected_s)
+        self._running_s[participant] -= expected_s
+
     def charge(self, participant: str, seconds_s: float) -> None:
         """GPU seconds used, or given back where negative."""
         self._used_s[participant] = self._used_s.get(participant, self._level_s) + seconds_s
@@ -73,9 +84,12 @@ class Shares:
         for participant in list(self._used_s):
             if participant not in self._active and self._used_s[participant] <= self._level_s:
                 del self._used_s[participant]
+                self._running_s.pop(participant, None)
 
     def _raise_level(self) -> None:
-        lowest = min((self._used_s[name] for name in self._active), default=self._level_s)
+        # What runs now is not counted: who comes while another's job runs is next after it.
+        begun = (self._used_s[name] - self._running_s.get(name, 0.0) for name in self._active)
+        lowest = min(begun, default=self._level_s)
         self._level_s = max(self._level_s, lowest)
 
     def order(

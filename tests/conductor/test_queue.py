@@ -1,0 +1,209 @@
+"""Waiting jobs: who is next, positions, waits, limits."""
+
+from tests.conductor.staging import GB, MEGAPIXEL, model, stage
+from workshop_gpu.conductor import effects, events
+from workshop_gpu.conductor.conductor import Settings
+from workshop_gpu.conductor.states import Priority
+
+
+def test_a_job_for_a_ready_model_runs_at_once() -> None:
+    room = stage()
+    room.load("a")
+    job = room.submit("a")
+    assert room.order() == f"run {job}"
+    assert room.state(job) == "running"
+    assert room.job(job).position == 0
+
+
+def test_a_load_is_shared_by_all_who_wait_for_it() -> None:
+    room = stage()
+    jobs = [room.submit("a", who) for who in ("ada", "bob", "cleo")]
+    assert [room.job(job).waiting_for for job in jobs] == ["load"] * 3
+    room.settle()
+    assert [room.state(job) for job in jobs] == ["done"] * 3
+    assert sum(isinstance(each, effects.LoadModel) for each in room.said) == 1
+
+
+def test_positions_follow_the_shares_and_are_announced_where_they_changed() -> None:
+    room = stage()
+    room.submit("a", "ada")
+    room.answer()
+    first, second = room.submit("a", "ada"), room.submit("a", "ada")
+    assert (room.job(first).position, room.job(second).position) == (1, 2)
+    new = room.tell(room.job_submitted("a", "bob", job="bobs"))
+    told = {e.job.job: e.job.position for e in new if isinstance(e, effects.AnnounceJob)}
+    assert told == {"bobs": 1, first: 2, second: 3}
+
+
+def test_nothing_is_announced_twice() -> None:
+    room = stage()
+    room.load("a")
+    room.submit("a", "ada")
+    room.submit("a", "bob")
+    room.later(0.01)
+    assert room.later(0.01) == []
+
+
+def test_a_wait_is_unknown_at_first_and_learned_from_runs() -> None:
+    room = stage()
+    room.load("b")
+    room.submit("a", "ada")
+    waiting = room.submit("a", "bob")
+    assert room.job(waiting).expected_wait_s is None
+    room.answer()
+    room.answer()
+    room.submit("a", "ada")
+    assert room.job(room.submit("a", "cleo")).expected_wait_s == 10.0
+
+
+def test_a_wait_shrinks_with_time_in_few_announcements() -> None:
+    room = stage()
+    room.load("a")
+    room.submit("a", "ada")
+    waiting = room.submit("a", "bob")
+    assert room.job(waiting).expected_wait_s == 5.0
+    told = [effect for _ in range(50) for effect in room.later(0.1)]
+    assert room.job(waiting).expected_wait_s == 0.0
+    assert 3 <= len(told) <= 6
+
+
+def test_a_participant_has_a_limit_of_waiting_jobs_and_is_told_the_wait() -> None:
+    room = stage()
+    room.load("a")
+    room.submit("a", "ada")
+    for _ in range(3):
+        room.submit("a", "bob")
+    error = room.refused(room.job_submitted("a", "bob"))
+    assert error.kind == "queue_full"
+    assert error.facts["waiting"] == error.facts["limit"] == 3
+    assert error.facts["position"] == 1
+    room.submit("a", "cleo")
+    room.answer()
+    room.submit("a", "bob")
+
+
+def test_a_running_job_does_not_count_against_the_limit() -> None:
+    room = stage(settings=Settings(queue_limit=1))
+    room.load("a")
+    room.submit("a")
+    room.submit("a")
+    assert room.refused(room.job_submitted("a")).kind == "queue_full"
+
+
+def test_an_urgent_job_goes_before_all_others() -> None:
+    room = stage()
+    room.load("a")
+    room.submit("a", "ada")
+    normal = room.submit("a", "bob")
+    urgent = room.submit("a", "cleo", priority=Priority.URGENT)
+    assert room.job(urgent).position == 1
+    room.answer()
+    assert room.order() == f"run {urgent}"
+    assert room.job(normal).position == 1
+
+
+def test_an_urgent_job_for_an_absent_model_is_not_overtaken_by_warm_ones() -> None:
+    room = stage(gb=40)
+    room.load("a")
+    room.submit("a", "ada")
+    room.submit("a", "bob")
+    urgent = room.submit("b", "cleo", priority=Priority.URGENT)
+    room.now += 5.0
+    room.answer()
+    assert room.order() == "evict a"
+    room.answer()
+    room.answer()
+    assert room.order() == f"run {urgent}"
+
+
+def test_a_low_job_is_not_starved_by_a_steady_stream_of_better_ones() -> None:
+    room = stage(settings=Settings(rise_s=60.0))
+    room.load("a")
+    room.submit("a", "ada", priority=Priority.HIGH)
+    low = room.submit("a", "bob", priority=Priority.LOW)
+    for number in range(100):
+        room.submit("a", f"p{number}", priority=Priority.HIGH)
+        room.now += 5.0
+        room.answer()
+        if room.state(low) == "running":
+            break
+    assert 0 < room.now < 200.0
+    assert room.state(low) == "running"
+
+
+def test_a_flood_of_one_does_not_delay_the_modest() -> None:
+    room = stage(settings=Settings(queue_limit=40))
+    room.load("a")
+    flood = [room.submit("a", "ada") for _ in range(40)]
+    modest = room.submit("a", "bob")
+    room.now += 5.0
+    room.answer()
+    assert room.order() == f"run {modest}"
+    assert room.state(flood[1]) == "queued"
+
+
+def test_a_warm_job_overtakes_a_cold_one_until_the_patience_is_over() -> None:
+    room = stage(gb=40)
+    room.load("a")
+    room.submit("a", "ada")
+    cold = room.submit("b", "bob")
+    for number in range(20):
+        room.submit("a", f"p{number}")
+    while room.order().startswith("run"):
+        room.now += 5.0
+        room.answer()
+    assert room.order() == "evict a"
+    assert Settings().patience_s <= room.now - room.job(cold).submitted_s
+    assert room.now - room.job(cold).submitted_s <= Settings().patience_s + 10.0
+
+
+def test_a_larger_picture_makes_idle_models_leave_for_its_working_memory() -> None:
+    room = stage(model("a", gb=30), model("b", gb=30))
+    room.load("b", "a")
+    room.now += 60.0
+    job = room.submit("a", pixels=16 * MEGAPIXEL)
+    assert room.order() == "evict b"
+    room.answer()
+    assert room.order() == f"run {job}"
+
+
+def test_progress_is_announced_and_orders_nothing() -> None:
+    room = stage()
+    room.load("a")
+    job = room.submit("a")
+    new = room.tell(events.JobProgressed(job, 7, 28))
+    assert [type(effect) for effect in new] == [effects.AnnounceJob]
+    assert room.job(job).step == 7
+    room.tell(events.JobProgressed(job, 3, 28))
+    assert room.job(job).step == 7
+
+
+def test_ended_jobs_are_remembered_up_to_a_number() -> None:
+    room = stage(settings=Settings(remembered_jobs=2))
+    room.load("a")
+    jobs = []
+    for _ in range(3):
+        jobs.append(room.submit("a"))
+        room.answer()
+    assert room.conductor.job(jobs[0]) is None
+    assert room.refused(events.JobCancelled(jobs[0])).kind == "job_unknown"
+    assert room.state(jobs[2]) == "done"
+
+
+def test_a_contradicted_estimate_is_corrected_and_told() -> None:
+    room = stage()
+    room.submit("a")
+    new = room.answer(weights_gb=20)
+    (notice,) = [effect for effect in new if isinstance(effect, effects.Notice)]
+    assert notice.text == "Weights of a measured: 20.0 GB, not 30.0 GB."
+    assert room.slot("a").bytes == 20 * GB
+    room.orders.clear()
+    new = room.tell(events.JobFinished("job-1", 5.0, 4 * GB))
+    assert [effect.facts["measured_bytes"] for effect in new if isinstance(effect, effects.Notice)]
+    room.submit("a")
+    (working,) = [
+        holder.bytes
+        for holder in room.conductor.snapshot(room.now).devices[0].holders
+        if holder.kind == "working"
+    ]
+    assert working == int(4.4 * GB)
