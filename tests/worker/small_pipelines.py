@@ -115,3 +115,30 @@ def save_flux(folder: Path) -> Path:
     )
     pipeline.save_pretrained(str(folder), max_shard_size="50KB")
     return folder
+
+
+def sd1() -> Any:
+    """Stable Diffusion 1's make."""
+    import torch
+    from diffusers import PNDMScheduler, StableDiffusionPipeline, UNet2DConditionModel
+
+    torch.manual_seed(4)
+    unet = UNet2DConditionModel(
+        block_out_channels=(16, 32),
+        layers_per_block=2,
+        norm_num_groups=8,
+        down_block_types=("CrossAttnDownBlock2D", "DownBlock2D"),
+        up_block_types=("UpBlock2D", "CrossAttnUpBlock2D"),
+        attention_head_dim=2,
+        cross_attention_dim=32,
+    ).eval()
+    return StableDiffusionPipeline(
+        vae=_vae(),
+        text_encoder=_clip(projected=False),
+        tokenizer=_tokenizer(),
+        unet=unet,
+        scheduler=PNDMScheduler(skip_prk_steps=True),
+        safety_checker=None,
+        feature_extractor=None,
+        requires_safety_checker=False,
+    )

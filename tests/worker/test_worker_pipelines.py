@@ -1,6 +1,8 @@
 """Pipelines of other makes through the worker's own functions, beside the bare pipeline's call."""
 
 import gc
+import json
+import shutil
 import weakref
 from pathlib import Path
 from typing import Any
@@ -8,7 +10,8 @@ from typing import Any
 import pytest
 
 from tests.worker.bare_pipelines import bare_picture, same_pixels
-from tests.worker.small_pipelines import save_flux, save_sdxl
+from tests.worker.original_format import save_single_file
+from tests.worker.small_pipelines import save_flux, save_sdxl, sd1
 from tests.worker.worker_host import params
 
 pytestmark = pytest.mark.usefixtures("quiet_libraries")
@@ -102,8 +105,6 @@ def test_packed_latents_get_previews_after_the_first_picture(flux: Path) -> None
 
 
 def test_a_missing_shard_is_named(flux: Path, tmp_path: Path) -> None:
-    import shutil
-
     from workshop_gpu.worker.checkpoints import BadCheckpoint
 
     copy = Path(shutil.copytree(flux, tmp_path / "flux"))
@@ -151,9 +152,39 @@ def test_a_dropped_model_is_gone(sdxl: Path) -> None:
     assert weights() is None
 
 
+def test_a_single_file_draws_as_its_folder_does(tmp_path: Path) -> None:
+    pipeline = sd1()
+    pipeline.set_progress_bar_config(disable=True)
+    file = save_single_file(pipeline, tmp_path / "small.safetensors")
+    pipeline.save_pretrained(str(tmp_path / "small"))
+    for weights in (tmp_path / "small").rglob("*.safetensors"):
+        weights.unlink()  # only the small files lie beside a single file
+    model = opened(file)
+    assert same_pixels(drawn(model), bare_picture(pipeline, SMALL))
+
+
+def test_an_old_folder_with_a_safety_checker_draws_without_it(tmp_path: Path) -> None:
+    """As runwayml's and many finetunes are: their classes for the checker are gone by now."""
+    pipeline = sd1()
+    pipeline.set_progress_bar_config(disable=True)
+    pipeline.save_pretrained(str(tmp_path))
+    index = json.loads((tmp_path / "model_index.json").read_text())
+    index["safety_checker"] = ["stable_diffusion", "StableDiffusionSafetyChecker"]
+    index["feature_extractor"] = ["transformers", "CLIPFeatureExtractor"]
+    index["requires_safety_checker"] = True
+    (tmp_path / "model_index.json").write_text(json.dumps(index))
+    assert same_pixels(drawn(opened(tmp_path)), bare_picture(pipeline, SMALL))
+
+
+def test_a_single_file_of_unknown_shape_says_what_is_missing(tmp_path: Path) -> None:
+    from workshop_gpu.worker.checkpoints import BadCheckpoint
+
+    file = save_single_file(sd1(), tmp_path / "small.safetensors")
+    with pytest.raises(BadCheckpoint, match="configuration is not on this machine"):
+        opened(file)
+
+
 def test_a_pipeline_that_needs_a_picture_is_refused(sdxl: Path, tmp_path: Path) -> None:
-    import json
-    import shutil
 
     from workshop_gpu.worker.checkpoints import BadCheckpoint
 

@@ -17,6 +17,9 @@ from workshop_gpu.worker.link import Link, end_process
 
 EXIT_NO_DEVICE = 4
 
+_ALLOCATOR_SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+"""torch 2.9 renamed the second to the first; each version takes the one that it knows."""
+
 
 def main() -> None:
     """Read the orders from the first moment on, import the libraries, then work for ever."""
@@ -62,8 +65,8 @@ def _prepare_environment(threads: int) -> None:
     os.environ["DIFFUSERS_VERBOSITY"] = "error"
     os.environ["TRANSFORMERS_VERBOSITY"] = "error"
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
-        os.environ.setdefault(name, "expandable_segments:True")
+    if not any(name in os.environ for name in _ALLOCATOR_SETTINGS):
+        os.environ.update(dict.fromkeys(_ALLOCATOR_SETTINGS, "expandable_segments:True"))
     if not sys.warnoptions:
         warnings.simplefilter("ignore")  # the libraries' advice to programmers helps nobody here
 

@@ -40,6 +40,10 @@ _DTYPES = {
     "bfloat16": torch.bfloat16,
 }
 
+_CHECKER_PARTS = ("safety_checker", "feature_extractor")
+"""Left out: what people draw is the instructor's matter, and the checker would replace pictures by
+black ones. Old folders name classes for them that the libraries no longer have."""
+
 OnBytes = Callable[[int, int], None]
 """Called with (bytes done, bytes in all) as components arrive on the device."""
 
@@ -149,10 +153,9 @@ def _open_folder(
         components[part.name] = _open_part(part, dtype).to(device.torch_device)
         done_bytes += part.size_bytes
         on_bytes(done_bytes, total_bytes)
-    # What people draw is the instructor's matter; the checker would replace pictures by black ones.
     accepted = inspect.signature(pipeline_class.__init__).parameters
     if "safety_checker" in accepted:
-        components["safety_checker"] = None
+        components |= dict.fromkeys(_CHECKER_PARTS)
     if "requires_safety_checker" in accepted:
         components["requires_safety_checker"] = False
     return pipeline_class.from_pretrained(
@@ -174,8 +177,9 @@ def _pipeline_class(index: dict[str, Any]) -> Any:
 def _parts(path: Path, index: dict[str, Any], variant: str) -> list[_Part]:
     """The components that hold weights, checked before anything is opened."""
     parts = []
+    left_out = _CHECKER_PARTS if "safety_checker" in index else ()
     for name, value in index.items():
-        if name.startswith("_") or name == "safety_checker":
+        if name.startswith("_") or name in left_out:
             continue
         if not isinstance(value, list) or len(value) != 2 or value[0] is None:
             continue
