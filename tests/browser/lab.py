@@ -57,6 +57,7 @@ class Lab:
         self.command("apputils:change-theme", {"theme": name})
         light = "true" if "Light" in name else "false"
         self.page.locator(f"body[data-jp-theme-light='{light}']").wait_for(state="attached")
+        self.page.locator("#jupyterlab-splash").wait_for(state="detached")
 
     def run(self, index: int) -> Locator:
         """Run code cell `index` and wait until it is done; its output."""

@@ -136,10 +136,11 @@ def summary(progress: Progress, took_s: float) -> str:
         return ""
     made = job.params or {}
     seeds = [str(info.seed) for info in job.images] or [str(made.get("seed", "?"))]
+    steps = made.get("steps", job.steps)
     parts = [
         job.model,
-        f"seed {', '.join(seeds)}",
-        f"{job.steps} step{'' if job.steps == 1 else 's'}",
+        f"seed{'s' if len(seeds) > 1 else ''} {', '.join(seeds)}",
+        f"{steps} step{'' if steps == 1 else 's'}",
         f"{made['width']}×{made['height']}" if "width" in made and "height" in made else "",
         f"{took_s:.1f} s",
     ]

@@ -200,6 +200,7 @@ def _device_html(device: schemas.Device) -> str:
     total = max(1, device.total_bytes)
     bars = "".join(
         f'<div title="{escape(_holder(part))}: {amount(part.bytes)}" style="height:100%;'
+        "box-sizing:border-box;min-width:3px;border-right:1px solid rgba(255,255,255,0.8);"
         f'width:{100 * part.bytes / total:.2f}%;background:{_SHADES.get(part.kind, "#8a8a8a")}">'
         "</div>"
         for part in device.holders
