@@ -61,7 +61,10 @@ class ImageInfo(msgspec.Struct, frozen=True):
 
 
 class Job(msgspec.Struct, frozen=True):
-    """A job. Prompts, seeds and images are there for its owner and for admins only."""
+    """A job. Prompts, seeds and images are there for its owner and for admins only.
+
+    `seconds_s` is what the worker took for a finished job, without waiting and loading.
+    """
 
     id: str
     state: JobState
@@ -77,6 +80,7 @@ class Job(msgspec.Struct, frozen=True):
     submitted_at: float
     started_at: float | None
     ended_at: float | None
+    seconds_s: float | None = None
     params: dict[str, str | int | float] | None = None
     """prompt, negative_prompt, seed, steps, guidance, width, height, images"""
     images: list[ImageInfo] = []

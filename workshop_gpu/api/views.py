@@ -63,6 +63,7 @@ class Views:
             submitted_at=record.submitted_at,
             started_at=record.started_at,
             ended_at=record.ended_at,
+            seconds_s=record.seconds_s,
             error=view.error if view else None,
         )
         if not (mine or self._viewer.admin):

@@ -34,6 +34,8 @@ class JobRecord(msgspec.Struct):
     started_at: float | None = None
     ended_at: float | None = None
     saved_images: int = 0
+    seconds_s: float | None = None
+    """What the worker took for it, without waiting and loading."""
 
     @property
     def ended(self) -> bool:

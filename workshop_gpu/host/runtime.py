@@ -317,7 +317,8 @@ class Runtime:
             )
             return events.JobFailed(done.job, problem)
         with suppress(WorkshopError):
-            self.jobs.get(done.job).saved_images = len(done.images)
+            record = self.jobs.get(done.job)
+            record.saved_images, record.seconds_s = len(done.images), done.seconds_s
         return events.JobFinished(done.job, done.seconds_s, done.peak_bytes)
 
     def _on_worker_end(self, device: DeviceConfig, reason: str, given_up: bool) -> None:

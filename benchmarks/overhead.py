@@ -1,0 +1,157 @@
+"""What the server adds to a job of a cached model, and what it costs in throughput.
+
+`python -m benchmarks.overhead [--jobs 50] [--device cpu]` starts a real Jupyter server, has a
+participant draw through the Python client, and measures:
+
+- the milliseconds from the client's submit to the worker's start, and from the worker's end to
+  the client's return with the image in hand;
+- the time of all jobs, kept two deep in the queue, against the same number of calls of the bare
+  pipeline in a process of its own (the limit), in the same run, turn about;
+- what importing the extension adds to importing jupyter_server.
+"""
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from benchmarks.report import Row, at_most, percentile, publish, shown
+from tests.serverprocess import ServerProcess
+from workshop_gpu import Client
+from workshop_gpu.catalogue.shipped import ASSETS
+
+MODEL = "shapes"
+PROMPT = "a red circle on a blue background"
+STEPS = 20
+ROUNDS = 3
+
+_BARE = """
+import sys, time, torch
+from diffusers import DiffusionPipeline
+folder, device, jobs, steps = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+pipe = DiffusionPipeline.from_pretrained(folder, torch_dtype=torch.float32).to(device)
+pipe.set_progress_bar_config(disable=True)
+def draw(seed):
+    generator = torch.Generator("cpu").manual_seed(seed)
+    return pipe(sys.argv[5], num_inference_steps=steps, guidance_scale=3.0, width=128, height=128,
+                generator=generator).images[0]
+draw(0); draw(1)
+print("ready", flush=True)
+for line in sys.stdin:
+    started = time.perf_counter()
+    for seed in range(jobs):
+        draw(seed)
+    print(time.perf_counter() - started, flush=True)
+"""
+
+
+def main() -> int:
+    """Measures, prints, writes; the exit code is 1 if a bar is missed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--jobs", type=int, default=50)
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    options = parser.parse_args()
+    device = "cpu:4GB" if options.device == "cpu" else "cuda:0"
+    with tempfile.TemporaryDirectory() as folder, _served(device, Path(folder)) as client:
+        client.generate(PROMPT, model=MODEL, steps=2, progress=False)
+        to_start, to_return = _latencies(client, options.jobs)
+        served, bare = _throughput(client, options.jobs, options.device)
+    rows = [
+        at_most("submit to worker's start, p50", percentile(to_start, 50), "ms", 10),
+        at_most("submit to worker's start, p99", percentile(to_start, 99), "ms", 30),
+        at_most("worker's end to client's return, p50", percentile(to_return, 50), "ms", 10),
+        at_most("worker's end to client's return, p99", percentile(to_return, 99), "ms", 30),
+        shown(f"{options.jobs} jobs through the server", served, "s", limit=bare),
+        at_most("the same against the bare pipeline", served / bare, "ratio", 1.05),
+        _import_cost(),
+    ]
+    notes = (
+        f"{options.jobs} jobs of {MODEL}, 128 x 128, {STEPS} steps, float32 on {options.device}; "
+        f"throughput is the median of {ROUNDS} rounds, server and bare pipeline turn about."
+    )
+    return publish("overhead" if options.device == "cpu" else "overhead-cuda", rows, notes)
+
+
+@contextmanager
+def _served(device: str, folder: Path) -> Iterator[Client]:
+    models = folder / "models.toml"
+    models.write_text(
+        f'[[model]]\nid = "{MODEL}"\ndtype = "float32"\n'
+        f'source = {{ folder = "{ASSETS / MODEL}" }}\n'
+        f"defaults = {{ steps = {STEPS}, guidance = 3.0, width = 128, height = 128 }}\n"
+    )
+    # As many threads as the bare pipeline takes: torch's own choice.
+    server = ServerProcess(
+        devices=(device,),
+        folder=folder,
+        env={"OMP_NUM_THREADS": ""},
+        args=("--WorkshopGPU.queue_limit=4",),
+    )
+    with server, Client(server.url, server.token) as client:
+        yield client
+
+
+def _latencies(client: Client, jobs: int) -> tuple[list[float], list[float]]:
+    """Milliseconds to the worker's start, and from its end, for jobs one after the other."""
+    to_start: list[float] = []
+    to_return: list[float] = []
+    for seed in range(jobs):
+        submitted = time.time()
+        job = client.submit(PROMPT, model=MODEL, seed=seed)
+        job.wait()
+        returned = time.time()
+        view = job.refresh()
+        assert view.started_at is not None
+        assert view.seconds_s is not None
+        to_start.append((view.started_at - submitted) * 1000)
+        to_return.append((returned - view.started_at - view.seconds_s) * 1000)
+    return to_start, to_return
+
+
+def _throughput(client: Client, jobs: int, device: str) -> tuple[float, float]:
+    """Median seconds for all jobs: through the server, and by the bare pipeline."""
+    served: list[float] = []
+    bare: list[float] = []
+    command = [sys.executable, "-c", _BARE, str(ASSETS / MODEL), device]
+    command += [str(jobs), str(STEPS), PROMPT]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        for _ in range(ROUNDS):
+            process.stdin.write("go\n")
+            process.stdin.flush()
+            bare.append(float(process.stdout.readline()))
+            started = time.perf_counter()
+            with ThreadPoolExecutor(2) as pool:
+                list(pool.map(partial(_generate, client), range(jobs)))
+            served.append(time.perf_counter() - started)
+        process.stdin.close()
+    return percentile(served, 50), percentile(bare, 50)
+
+
+def _generate(client: Client, seed: int) -> None:
+    client.generate(PROMPT, model=MODEL, seed=seed, progress=False)
+
+
+def _import_cost() -> Row:
+    """Seconds that importing the extension adds to importing jupyter_server, best of five."""
+    timed = "import time; import jupyter_server.serverapp; a = time.perf_counter(); "
+    timed += "import workshop_gpu.app; print(time.perf_counter() - a)"
+    costs = [
+        float(subprocess.run([sys.executable, "-c", timed], capture_output=True, check=True).stdout)
+        for _ in range(5)
+    ]
+    return at_most("import of the extension", min(costs), "s", 0.3)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
