@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from workshop_gpu.conductor.fairness import Shares, rank
+from workshop_gpu.conductor.fairness import Shares, Turn, rank
 
 
 @dataclass
@@ -13,11 +13,15 @@ class Waiting:
     sequence: int
     priority: int = 2
     submitted_s: float = 0.0
-    deaths: int = 0
 
 
-def order(shares: Shares, *jobs: Waiting, cost_s: float = 5.0) -> list[int]:
-    ordered = shares.order(jobs, lambda job: job.priority, lambda job: cost_s)
+def order(shares: Shares, *jobs: Waiting, turns: dict[int, Turn] | None = None) -> list[int]:
+    ordered = shares.order(
+        jobs,
+        lambda job: job.priority,
+        lambda job: 5.0,
+        lambda job: (turns or {}).get(job.sequence, Turn()),
+    )
     return [job.sequence for job in ordered]
 
 
@@ -49,8 +53,17 @@ def test_jobs_of_one_person_keep_their_order() -> None:
 
 
 def test_a_job_that_was_put_back_is_first_of_its_class() -> None:
-    jobs = [Waiting("ada", 1), Waiting("bob", 2, deaths=1), Waiting("cleo", 3, priority=0)]
-    assert order(Shares(), *jobs) == [3, 2, 1]
+    jobs = [Waiting("ada", 1), Waiting("bob", 2), Waiting("cleo", 3, priority=0)]
+    turns = {1: Turn(), 2: Turn(0), 3: Turn()}
+    assert order(Shares(), *jobs, turns=turns) == [3, 2, 1]
+
+
+def test_those_who_were_overtaken_for_too_long_go_first_the_longest_first() -> None:
+    shares = Shares()
+    shares.charge("bob", 100.0)
+    jobs = [Waiting("ada", 1), Waiting("bob", 2), Waiting("bob", 3), Waiting("cleo", 4)]
+    turns = {2: Turn(2, since_s=8.0), 3: Turn(2, since_s=5.0), 4: Turn(1)}
+    assert order(shares, *jobs, turns=turns) == [4, 3, 2, 1]
 
 
 def test_who_comes_back_starts_at_the_level_of_those_who_are_active() -> None:

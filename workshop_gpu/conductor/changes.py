@@ -37,7 +37,7 @@ class Changes:
         state.queue.remove(job)
         state.running[job.id] = job
         job.state, job.device, job.started_s = JobState.RUNNING, device.name, now
-        job.overtaken_s, job.lacks_room, job.step = None, False, 0
+        job.overtaken_s, job.next_up, job.lacks_room, job.step = None, False, False, 0
         job.working_bytes = state.working_bytes(job)
         job.charged_s = state.cost_s(job)
         state.shares.begin(job.participant, job.charged_s)
@@ -136,6 +136,8 @@ class Changes:
         del device.slots[slot.model]
         device.ledger.drop_weights(slot.model)
         device.ledger.freed(slot.model)
+        for job in self.state.queue.of_model(slot.model):
+            job.next_up = False
         self.announcer.slot_left(slot, freed_bytes, why)
 
     def forgive(self, model: str) -> None:

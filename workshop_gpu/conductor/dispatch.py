@@ -7,7 +7,7 @@
 3. a job runs where its model is ready, or its model is loaded, after evictions if need be:
    a. jobs are taken in their order; the first whose model is ready on an idle device runs,
       so a warm job overtakes a cold one, but never one of a better class and none whose
-      patience is over;
+      patience is over (such a job is first in the order, see `fairness.py`);
    b. if none can run, the first cold job that can be given room gets its model loaded; where
       room needs evictions they come first, one at a time, and are decided anew each time;
    c. a cold job that waits only until a protection runs out reserves the device: jobs behind
@@ -237,9 +237,8 @@ class _Look:
         return best(options)
 
     def _claim(self, job: Job) -> _Claim:
-        patience_s = self._state.settings.patience_s
-        due = job.overtaken_s is not None and self._now - job.overtaken_s >= patience_s
-        return _Claim(job.model, job.participant, self._state.rank(job, self._now), due)
+        rank, due = self._state.rank(job, self._now), self._state.is_due(job, self._now)
+        return _Claim(job.model, job.participant, rank, due)
 
     # 5
 
@@ -318,7 +317,7 @@ class _Look:
             best_rank = min(state.rank(job, self._now) for job in awaiting)
             better = claim.rank is not None and claim.rank < best_rank
             return Standing.AWAITED if claim.due or better else Standing.NOT_YET
-        if age_s >= settings.min_residency_s:
+        if age_s >= settings.min_residency_s or claim.due:
             return Standing.IDLE
         return Standing.NOT_YET if self._swapped_back(slot, claim) else Standing.YOUNG
 

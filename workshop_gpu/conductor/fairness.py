@@ -4,11 +4,15 @@ Start-time fair queueing over participants: each has an account of the GPU secon
 (a job is paid in advance by its estimate and corrected at its end; a load is split over those
 who waited for it), and the smallest account goes first. Who comes back after a pause starts at
 the level of those who are active: a pause is neither saved up nor punished.
+
+Three kinds of jobs go before the shares of their class (`Turn`): one that a worker's death put
+back, the one for which a model was loaded just now, and those that others have overtaken for
+longer than the patience.
 """
 
 import heapq
 from collections.abc import Callable, Iterable
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 
 class Waiting(Protocol):
@@ -22,11 +26,23 @@ class Waiting(Protocol):
     def submitted_s(self) -> float: ...
     @property
     def sequence(self) -> int: ...
-    @property
-    def deaths(self) -> int: ...
 
 
 J = TypeVar("J", bound=Waiting)
+
+
+class Turn(NamedTuple):
+    """Why a job goes before the shares; the smallest goes first.
+
+    `reason`: 0 a worker's death put it back, 1 its model was loaded for it just now, 2 others
+    overtook it for longer than the patience (since `since_s`), 3 none.
+    """
+
+    reason: int = 3
+    since_s: float = 0.0
+
+
+_ITS_SHARE = Turn()
 
 
 def rank(job: Waiting, now: float, rise_s: float) -> int:
@@ -93,13 +109,17 @@ class Shares:
         self._level_s = max(self._level_s, lowest)
 
     def order(
-        self, jobs: Iterable[J], rank_of: Callable[[J], int], cost_s: Callable[[J], float]
+        self,
+        jobs: Iterable[J],
+        rank_of: Callable[[J], int],
+        cost_s: Callable[[J], float],
+        turn_of: Callable[[J], Turn] = lambda job: Turn(),
     ) -> list[J]:
         """The waiting jobs in the order in which they would run if all models were ready.
 
         Within a class the participant with the smallest account goes first and then pays; jobs
-        of one participant keep their order; equal accounts go by arrival. A job that a worker's
-        death put back comes first of its class.
+        of one participant keep their order; equal accounts go by arrival. Jobs whose turn was
+        taken from them, or has come already, go first of their class.
         """
         classes: dict[int, list[J]] = {}
         for job in jobs:
@@ -108,11 +128,14 @@ class Shares:
         result: list[J] = []
         for number in sorted(classes):
             queues: dict[str, list[J]] = {}
-            for job in sorted(classes[number], key=lambda each: (not each.deaths, each.sequence)):
-                if job.deaths:
-                    result.append(job)
-                else:
+            first: list[tuple[Turn, int, J]] = []
+            for job in sorted(classes[number], key=lambda each: each.sequence):
+                turn = turn_of(job)
+                if turn == _ITS_SHARE:
                     queues.setdefault(job.participant, []).append(job)
+                else:
+                    first.append((turn, job.sequence, job))
+            result += [job for _, _, job in sorted(first, key=lambda each: each[:2])]
             heap = [
                 (accounts.get(name, self._level_s), queue[0].sequence, name)
                 for name, queue in queues.items()

@@ -8,7 +8,7 @@ from enum import Enum
 from workshop_gpu.conductor.errors import ErrorReport
 from workshop_gpu.conductor.estimates import Estimates
 from workshop_gpu.conductor.events import JobSubmitted, ModelFacts
-from workshop_gpu.conductor.fairness import Shares, rank
+from workshop_gpu.conductor.fairness import Shares, Turn, rank
 from workshop_gpu.conductor.ledger import Ledger
 from workshop_gpu.conductor.queue import Queue
 from workshop_gpu.conductor.settings import Settings
@@ -43,6 +43,8 @@ class Job:
     kernel_gone: bool = False
     overtaken_s: float | None = None
     """Since when others ran although it was ahead of them, because its model was not ready."""
+    next_up: bool = False
+    """Its model was loaded just now, and it is the one to use it first."""
     lacks_room: bool = False
     charged_s: float = 0.0
     working_bytes: int = 0
@@ -219,7 +221,26 @@ class State:
 
     def order(self, now: float) -> list[Job]:
         """The waiting jobs in their order."""
-        return self.shares.order(self.queue, lambda job: self.rank(job, now), self.cost_s)
+        return self.shares.order(
+            self.queue,
+            lambda job: self.rank(job, now),
+            self.cost_s,
+            lambda job: self.turn(job, now),
+        )
+
+    def is_due(self, job: Job, now: float) -> bool:
+        """Whether others have overtaken the job for as long as the patience lasts."""
+        return job.overtaken_s is not None and now - job.overtaken_s >= self.settings.patience_s
+
+    def turn(self, job: Job, now: float) -> Turn:
+        """Whether the job goes before the shares."""
+        if job.deaths:
+            return Turn(0)
+        if job.next_up:
+            return Turn(1)
+        if job.overtaken_s is not None and self.is_due(job, now):
+            return Turn(2, job.overtaken_s)
+        return Turn()
 
 
 TYPICAL_PIXELS = 512 * 512

@@ -104,6 +104,8 @@ class Reports:
             state.shares.charge(job.participant, max(0.0, event.seconds_s) / len(waiters))
         if waiters:
             slot.leaves_because = ""
+            first = next(job for job in state.order(now) if job.model == event.model)
+            first.next_up = True
 
     def _correct_weights(self, event: SlotLoaded, device: Device) -> None:
         if event.weights_bytes <= 0:
