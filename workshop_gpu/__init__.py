@@ -11,14 +11,25 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
+    from workshop_gpu.client import Client, Studio, again, connect, generate, hold, models, status
+
 __version__ = "0.1.0"
 
-_CLIENT_NAMES = ("Client", "Studio", "again", "connect", "generate", "hold", "models", "status")
-__all__ = [*_CLIENT_NAMES, "__version__"]
+__all__ = [
+    "Client",
+    "Studio",
+    "__version__",
+    "again",
+    "connect",
+    "generate",
+    "hold",
+    "models",
+    "status",
+]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _CLIENT_NAMES:
+    if name in __all__:
         return getattr(import_module("workshop_gpu.client"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

@@ -71,3 +71,17 @@ def test_a_kept_connection_that_the_server_closed_is_used_once_more_for_a_questi
 
     with Client(URL, "t", transport=httpx.MockTransport(handle)) as client:
         assert len(client.models()) == 0
+
+
+def test_every_error_has_a_kind_of_its_own() -> None:
+    own = (errors.NoServer, errors.ConnectionLost, errors.ClientClosed, errors.JobCancelled)
+    kinds = [cls.kind for cls in own]
+    assert len(set(kinds)) == len(own)
+    assert ClientError.kind not in kinds
+
+
+def test_a_closed_client_says_so() -> None:
+    client = Client(URL, "t", transport=httpx.MockTransport(lambda request: httpx.Response(500)))
+    client.close()
+    with pytest.raises(errors.ClientClosed, match=r"wg\.connect"):
+        client.me()

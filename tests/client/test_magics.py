@@ -30,7 +30,7 @@ def shell() -> Iterator[InteractiveShell]:
 def _the_shared_client(
     monkeypatch: pytest.MonkeyPatch, fake: FakeServer, client: Client, shell: InteractiveShell
 ) -> None:
-    monkeypatch.setattr(session, "_client", client)
+    monkeypatch.setattr(session._shared, "client", client)
     job = a_job("done")
     hold = schemas.Hold("h1", "shapes", 120.0)
     fake.answers |= {

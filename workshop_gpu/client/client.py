@@ -38,6 +38,10 @@ class Client:
     def server(self) -> Server:
         return self._http.server
 
+    @property
+    def closed(self) -> bool:
+        return self._http.closed
+
     def me(self) -> schemas.Me:
         """Who the server thinks I am."""
         return self._http.get("me", schemas.Me)

@@ -13,6 +13,7 @@ class ClientError(Exception):
     """The base of everything that this client raises."""
 
     title: ClassVar[str] = "Workshop GPU"
+    kind: str = "client_error"
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -27,21 +28,24 @@ class NoServer(ClientError):
     """No Jupyter server with Workshop GPU was found."""
 
     title = "No Workshop GPU server"
+    kind = "no_server"
 
 
 class ConnectionLost(ClientError):
     """The server does not answer (any more)."""
 
     title = "No answer from the Workshop GPU server"
+    kind = "connection_lost"
 
 
 class ClientClosed(ClientError):
-    """This client was closed, by hand or because another server was connected."""
+    """The client was closed, and something that it made is still used."""
 
     title = "This connection was closed"
+    kind = "client_closed"
 
     def __init__(self) -> None:
-        super().__init__("another server was connected since. Make this object anew.")
+        super().__init__("make a new client with wg.connect(), and this object anew with it.")
 
 
 class ServerRefused(ClientError):
@@ -113,6 +117,7 @@ class JobCancelled(ClientError):
     """The job was cancelled before it was done."""
 
     title = "Cancelled"
+    kind = "job_cancelled"
 
 
 class Interrupted(KeyboardInterrupt):

@@ -84,6 +84,10 @@ class Http:
         except httpx.HTTPError as problem:
             raise self._lost(problem) from problem
 
+    @property
+    def closed(self) -> bool:
+        return self._http.is_closed
+
     def close(self) -> None:
         self._http.close()
 
@@ -109,7 +113,7 @@ class Http:
         return response
 
     def _check_open(self) -> None:
-        if self._http.is_closed:
+        if self.closed:
             raise ClientClosed
 
     def _decode(self, response: httpx.Response, answer: type[T]) -> T:

@@ -4,33 +4,49 @@ import threading
 
 from workshop_gpu.client.asking import Size
 from workshop_gpu.client.client import Client
+from workshop_gpu.client.errors import ClientError
 from workshop_gpu.client.holds import TTL_S, HeldModel
 from workshop_gpu.client.images import GeneratedImage, Source
 from workshop_gpu.client.tables import ModelTable, StatusView
 
-_lock = threading.Lock()
-_client: Client | None = None
+
+class _Shared:
+    """Holds the client; two threads that need it first get the same."""
+
+    def __init__(self) -> None:
+        self.client: Client | None = None
+        self.lock = threading.Lock()
+
+
+_shared = _Shared()
 
 
 def current() -> Client:
     """The shared client; raises NoServer where no server is found."""
-    global _client  # noqa: PLW0603
-    with _lock:
-        if _client is None:
-            _client = Client()
-        return _client
+    with _shared.lock:
+        if _shared.client is None or _shared.client.closed:
+            _shared.client = Client()
+        return _shared.client
 
 
 def connect(url: str = "", token: str = "") -> Client:
-    """Use this server from now on; without arguments, look for it anew."""
-    global _client
+    """Use this server from now on; without arguments, look for it anew. Returns the client.
+
+    What an earlier client made (a studio, a hold) stays with its own server.
+    """
     client = Client(url, token)
-    client.me()  # a wrong address or token must show here, not at the first picture
-    with _lock:
-        old, _client = _client, client
-    if old is not None:
-        old.close()
-    return client
+    try:
+        client.me()  # a wrong address or token must show here, not at the first picture
+    except ClientError:
+        client.close()
+        raise
+    with _shared.lock:
+        known = _shared.client
+        if known is not None and not known.closed and known.server == client.server:
+            client.close()
+            return known
+        _shared.client = client
+        return client
 
 
 def generate(
