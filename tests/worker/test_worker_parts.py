@@ -81,6 +81,12 @@ def test_shards_of_a_variant_are_found_by_their_index(tmp_path: Path) -> None:
     assert ([file.name for file in files], variant) == (shards, "fp16")
 
 
+def test_a_folder_of_a_variant_alone_asks_for_the_variant(tmp_path: Path) -> None:
+    write_safetensors(tmp_path / "model.fp16.safetensors")
+    with pytest.raises(BadCheckpoint, match=r"only model\.fp16\.safetensors.*variant"):
+        weight_files(tmp_path, "")
+
+
 def test_a_picture_is_unchanged_by_its_record() -> None:
     image = Image.effect_noise((64, 48), 90).convert("RGB")
     record = ImageRecord(model="m", params=params(prompt='"x" \\ \n ★'), metadata={"a": "ü"})

@@ -44,7 +44,10 @@ def weight_files(folder: Path, variant: str) -> tuple[list[Path], str]:
             if found:
                 return found, wanted
     _refuse_pickles(folder)
-    raise BadCheckpoint(f"{folder.name}: no safetensors weights in {folder}")
+    problem = f"{folder.name}: no safetensors weights in {folder}"
+    if others := sorted(path.name for path in folder.glob("*.safetensors")):
+        problem += f" under the usual names, only {others[0]}. Does the model need a variant?"
+    raise BadCheckpoint(problem)
 
 
 def _files_of(folder: Path, stem: str, variant: str) -> list[Path]:
