@@ -236,3 +236,38 @@ def test_a_cancelled_wait_leaves_the_other_device_alone() -> None:
     room.answer("gpu1")
     assert room.order("gpu1") == ""
     assert effects.LoadModel("gpu1", "c") not in room.said
+
+
+def test_a_job_moves_where_it_has_room_if_others_took_it_where_its_model_is() -> None:
+    room = unready("large", "small")
+    room.ready("large", gb=80)
+    room.load("a", device="large")
+    room.ready("small", gb=40)
+    room.foreign(60, device="large")
+    room.load("b", device="small")
+    job = room.submit("a", "ada")
+    room.now += 60.0
+    room.later(0.0)
+    assert room.order("small") == "evict b"
+    room.answer("small")
+    room.answer("small")
+    assert room.order("small") == f"run {job}"
+
+
+def test_a_hold_makes_room_on_one_device_only() -> None:
+    room = stage(devices=("gpu0", "gpu1"), gb=35)
+    room.load("a")
+    room.load("b", device="gpu1")
+    room.hold("c")
+    assert sorted((room.order("gpu0"), room.order("gpu1"))) == ["", "evict a"]
+
+
+def test_only_deaths_in_a_row_count_against_a_model() -> None:
+    room = stage(model("a", pinned=True))
+    room.die()
+    room.ready()
+    room.answer()
+    for _ in range(2):
+        room.die()
+        room.ready()
+        assert room.order() == "load a"

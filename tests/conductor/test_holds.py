@@ -145,6 +145,8 @@ def test_a_hold_stops_an_eviction_that_was_asked_for_and_did_not_begin() -> None
     room.hold("a")
     room.answer()
     assert room.order() == ""
+    room.tell(events.HoldDropped("hold"))
+    assert room.order() == ""
     assert room.models() == ["a", "b"]
 
 

@@ -1,6 +1,6 @@
 """Waiting jobs: who is next, positions, waits, limits."""
 
-from tests.conductor.staging import GB, MEGAPIXEL, model, stage
+from tests.conductor.staging import GB, MEGAPIXEL, Stage, model, stage
 from workshop_gpu.conductor import effects, events
 from workshop_gpu.conductor.conductor import Settings
 from workshop_gpu.conductor.states import Priority
@@ -207,3 +207,57 @@ def test_a_contradicted_estimate_is_corrected_and_told() -> None:
         if holder.kind == "working"
     ]
     assert working == int(4.4 * GB)
+
+
+def swapped_back() -> Stage:
+    """ "big" had to leave for "wide" a moment ago and wants back in, for bob."""
+    room = stage(
+        model("small", gb=20), model("big", gb=45), model("wide", gb=40), model("k", gb=30)
+    )
+    room.load("small")
+    room.load("big", who="bob")
+    room.load("wide", who="ada")
+    assert room.models() == ["small", "wide"]
+    room.submit("big", "bob")
+    assert room.order() == ""
+    return room
+
+
+def test_nothing_leaves_for_others_while_a_job_waits_for_the_end_of_a_protection() -> None:
+    room = swapped_back()
+    room.submit("k", "cleo")
+    assert room.order() == ""
+    room.later(10.0)
+    assert room.order() == "evict wide"
+
+
+def test_no_hold_takes_the_room_for_which_a_job_waits() -> None:
+    room = swapped_back()
+    room.hold("k", "cleo")
+    assert room.order() == ""
+    room.later(10.0)
+    assert room.order() == "evict wide"
+
+
+def test_who_worked_alone_with_a_model_may_swap_it_back_at_once() -> None:
+    room = stage(gb=40)
+    for name in ("a", "b", "a"):
+        room.settle()
+        job = room.submit(name, "ada")
+        room.now += 0.1
+    assert room.order() == "evict b"
+    room.settle()
+    assert room.state(job) == "done"
+    assert room.now < 20.0
+
+
+def test_a_load_is_used_at_once_by_whom_it_was_made_for() -> None:
+    room = stage()
+    room.load("a")
+    job = room.submit("b", "bob")
+    other = room.submit("a", "cleo")
+    room.conductor._state.shares.charge("bob", 100.0)
+    room.later(0.1)
+    assert room.job(other).position == 1
+    room.answer()
+    assert room.order() == f"run {job}"
