@@ -5,6 +5,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -13,6 +14,7 @@ from playwright.sync_api import Browser, sync_playwright
 from tests.browser.lab import CHROMIUM, FLAGS, Lab
 from tests.serverprocess import ROOT, ServerProcess
 
+FOR_TESTS = ("--expose-app-in-browser", "--JupyterNotebookApp.expose_app_in_browser=True")
 OpenLab = Callable[..., Lab]
 
 
@@ -21,8 +23,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.browser)
-            if not CHROMIUM.exists():
-                item.add_marker(pytest.mark.skip(reason=f"{CHROMIUM} is not installed"))
+            if CHROMIUM is None:
+                item.add_marker(pytest.mark.skip(reason="Chromium is not installed"))
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +34,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     settings.mkdir(parents=True)
     quiet = {"fetchNews": "false", "checkForUpdates": False}  # no pop-up over what we look at
     (settings / "notification.jupyterlab-settings").write_text(json.dumps(quiet))
-    process = ServerProcess(app="lab", args=("--expose-app-in-browser",), folder=folder)
+    process = ServerProcess(app="lab", args=FOR_TESTS, folder=folder)
     with process:
         for notebook in (ROOT / "notebooks").glob("*.ipynb"):
             shutil.copy(notebook, process.root_dir)
@@ -43,7 +45,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 def browser() -> Iterator[Browser]:
     # For a module only: Playwright keeps an event loop running that other tests would trip over.
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield browser
         browser.close()
 
@@ -55,7 +57,7 @@ def open_lab(
     """Opens a notebook: a name of ours, or a list of cells for a new one."""
     labs: list[Lab] = []
 
-    def open_one(notebook: str | list[str], **look: object) -> Lab:
+    def open_one(notebook: str | list[str], **look: Any) -> Lab:
         if isinstance(notebook, list):
             name = f"{request.node.name.replace('[', '-').replace(']', '')}.ipynb"
             write_notebook(server.root_dir / name, notebook)

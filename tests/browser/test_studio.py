@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable
 
-import pytest
 from playwright.sync_api import expect
 
 from tests.browser.conftest import OpenLab
@@ -42,21 +41,25 @@ def expect_picture(lab: Lab, caption: str) -> None:
     )
 
 
-@pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
 def test_the_first_notebook_gives_a_picture_by_code_and_by_clicking(
-    open_lab: OpenLab, screenshot: Screenshot, theme: str
+    open_lab: OpenLab, screenshot: Screenshot
 ) -> None:
     lab = open_lab("01-first-image.ipynb")
-    lab.theme(theme)
+    lab.theme("JupyterLab Light")
     output = lab.run(0)
     expect(output.locator("img[src^='data:image/png']")).to_be_visible()
     expect(output).to_contain_text("20 steps")
     lab.run(1)
-    screenshot(lab, f"{theme}-1-new")
+    screenshot(lab, "light-1-new")
     lab.studio.get_by_role("button", name="Generate").click()
     expect_picture(lab, "shapes · seed")
     lab.studio.scroll_into_view_if_needed()
-    screenshot(lab, f"{theme}-2-picture")
+    screenshot(lab, "light-2-picture")
+    background = "(studio) => getComputedStyle(studio).backgroundColor"
+    light = lab.studio.evaluate(background)
+    lab.theme("JupyterLab Dark")
+    assert lab.studio.evaluate(background) != light
+    screenshot(lab, "dark")
 
 
 def test_ctrl_enter_generates_and_does_not_run_the_cell(
@@ -122,6 +125,28 @@ def test_a_click_while_the_kernel_is_busy_says_so_and_is_done_later(
     expect(lab.studio.locator(".wg-words")).to_contain_text("This notebook runs a cell")
     (server.root_dir / "go").touch()
     expect_picture(lab, "shapes · seed 7")
+
+
+def test_a_reload_of_the_page_keeps_options_and_pictures(open_lab: OpenLab) -> None:
+    lab = open_lab([STUDIO])
+    lab.run(0)
+    lab.studio.get_by_role("button", name="Generate").click()
+    expect_picture(lab, "shapes · seed 7")
+    lab.studio.get_by_label("Seed", exact=True).fill("8")
+    lab.studio.get_by_role("button", name="Generate").click()
+    expect_picture(lab, "shapes · seed 8")
+    lab.reload()
+    expect_picture(lab, "shapes · seed 8")
+    expect(lab.studio.get_by_label("Seed", exact=True)).to_have_value("8")
+    expect(lab.studio.locator(".wg-strip button")).to_have_count(2)
+
+
+def test_it_works_in_notebook_7_too(open_lab: OpenLab, screenshot: Screenshot) -> None:
+    lab = open_lab([STUDIO], path="notebooks")
+    lab.run(0)
+    lab.studio.get_by_role("button", name="Generate").click()
+    expect_picture(lab, "shapes · seed 7")
+    screenshot(lab, "notebook-7")
 
 
 def test_a_mistake_is_said_in_words_and_can_be_mended(
