@@ -96,13 +96,14 @@ class WorkshopGPU(ExtensionApp):
         then break every start of a kernel.
         """
         factory = KernelProvisionerFactory.instance(parent=self.serverapp)
-        if factory.default_provisioner_name == "local-provisioner":
-            factory.default_provisioner_name = provisioner.NAME
+        if provisioner.NAME not in factory.provisioners:
+            problem = "its kernel provisioner is not installed (pip install workshop-gpu)"
+        elif factory.default_provisioner_name not in ("local-provisioner", provisioner.NAME):
+            problem = f"kernels are started by {factory.default_provisioner_name}"
         else:
-            self.log.warning(
-                "Kernels are started by %r, so they get no token from Workshop GPU.",
-                factory.default_provisioner_name,
-            )
+            factory.default_provisioner_name = provisioner.NAME
+            return
+        self.log.warning("Kernels get no token from Workshop GPU: %s.", problem)
 
     async def _start_jupyter_server_extension(self, serverapp: Any) -> None:
         self.settings["workshop_gpu"].start()
