@@ -229,6 +229,8 @@ def main() -> int:
     parser.add_argument("--device", action="append", default=[], help='such as "cpu:2GB"')
     options = parser.parse_args()
     folder = options.folder.resolve()
+    for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ending, signal.default_int_handler)  # whatever ends us ends the server too
     try:
         if options.check:
             print(f"The demo works. Its picture: {check(folder / 'check', options.device)}")
@@ -237,6 +239,9 @@ def main() -> int:
     except DemoFailed as failure:
         print(f"demo: {failure}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("demo: interrupted", file=sys.stderr)
+        return 130
     return 0
 
 
