@@ -17,7 +17,7 @@ from workshop_gpu.client.errors import (
     QueueFull,
 )
 from workshop_gpu.client.jobs import JobHandle
-from workshop_gpu.client.words import Progress
+from workshop_gpu.client.words import Progress, describe
 from workshop_gpu.conductor.errors import ErrorReport
 
 JOB = "1" * 32
@@ -105,6 +105,25 @@ def test_a_server_that_stays_silent_is_given_up(
     fake.answers[f"GET jobs/{JOB}"] = httpx.ConnectError("refused")
     with pytest.raises(ConnectionLost, match="still running"):
         client.submit("a red circle", "shapes").wait(10)
+
+
+def test_the_wait_counts_down_while_nothing_else_happens(
+    handle: JobHandle, fake: FakeServer
+) -> None:
+    stream, _ = fake.next_stream()
+    stream.send(schemas.JobEvent(a_job(position=2, expected_wait_s=8.0)))
+    told: list[str] = []
+
+    def watch(progress: Progress) -> None:
+        told.append(describe(progress).line())
+        if progress.passed_s:
+            stream.send(schemas.JobEvent(a_job("done")))
+
+    handle.wait(10, watch)
+    assert told[-3:-1] == [
+        "Position 2 in the queue, about 8 s",
+        "Position 2 in the queue, about 7 s",
+    ]
 
 
 def test_a_failed_job_raises_its_own_kind(handle: JobHandle, fake: FakeServer) -> None:

@@ -36,9 +36,9 @@ def test_a_waiting_job_says_for_what_and_how_long(changes: dict[str, Any], line:
 
 
 def test_the_wait_counts_down_but_never_below_nothing() -> None:
-    waiting = words("queued", position=2, expected_wait_s=8.0)
-    assert waiting.line(passed_s=3.0) == "Position 2 in the queue, about 5 s"
-    assert waiting.line(passed_s=30.0) == "Position 2 in the queue, any moment now"
+    job = a_job("queued", position=2, expected_wait_s=8.0)
+    assert describe(Progress(job, passed_s=3)).line() == "Position 2 in the queue, about 5 s"
+    assert describe(Progress(job, passed_s=30)).line() == "Position 2 in the queue, any moment now"
 
 
 def test_a_load_is_shown_in_gigabytes_with_its_part() -> None:

@@ -94,6 +94,7 @@ class JobHandle:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         told: Progress | None = None
         seen, asked_at, silent_since = -1, time.monotonic(), None
+        announced, announced_at = self._last, asked_at
         while True:
             view = stream.look(self.id)
             job = view.job or self._last
@@ -104,13 +105,19 @@ class JobHandle:
                 silent_since = self._ask(silent_since, now)
                 view = stream.look(self.id)
                 job = view.job or self._last
-            progress = Progress(job, view.model, view.preview, silent_since is None)
+            if job != announced:
+                announced, announced_at = job, now
+            counts_down = job.state == "queued" and job.expected_wait_s is not None
+            passed_s = int(now - announced_at) if counts_down else 0
+            progress = Progress(job, view.model, view.preview, silent_since is None, passed_s)
             if progress != told:
                 told = progress
                 watch(progress)
             if job.state.ended:
                 return
             rest_s = max(0.0, asked_at + pause_s - now)
+            if counts_down:
+                rest_s = min(rest_s, announced_at + passed_s + 1 - now)
             if deadline is not None:
                 if now >= deadline:
                     raise TimeoutError(f"The job {self.id} is still {job.state.value}.")

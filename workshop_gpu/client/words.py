@@ -1,34 +1,39 @@
 """What happens with a job, in words: for bars in terminals, notebooks and the studio."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from workshop_gpu.api import schemas
 
 
 @dataclass(frozen=True)
 class Progress:
-    """All that is known of a job at one moment. `reachable`: whether the server answers."""
+    """All that is known of a job at one moment.
+
+    `reachable`: whether the server answers. `passed_s`: whole seconds since a waiting job's
+    expected wait was announced.
+    """
 
     job: schemas.Job
     model: schemas.Model | None = None
     preview: schemas.PreviewEvent | None = None
     reachable: bool = True
+    passed_s: int = 0
 
 
 @dataclass(frozen=True)
 class Words:
     """A line to show, a part done from 0 to 1 (None: unknown), seconds to wait (None: unknown).
 
-    `text` does not name the seconds: who shows them counts them down.
+    `text` does not name the seconds: who shows them may count them down.
     """
 
     text: str
     part: float | None = None
     wait_s: float | None = None
 
-    def line(self, passed_s: float = 0.0) -> str:
-        """Text with the wait, `passed_s` seconds after it was announced."""
-        return self.text if self.wait_s is None else f"{self.text}, {about(self.wait_s - passed_s)}"
+    def line(self) -> str:
+        """Text with the wait."""
+        return self.text if self.wait_s is None else f"{self.text}, {about(self.wait_s)}"
 
 
 def amount(size_bytes: int) -> str:
@@ -61,7 +66,10 @@ def describe(progress: Progress) -> Words:
     if not progress.reachable and not job.state.ended:
         return Words("The server does not answer; trying again")
     if job.state == "queued":
-        return _waiting(job, progress.model)
+        words = _waiting(job, progress.model)
+        if words.wait_s is None:
+            return words
+        return replace(words, wait_s=max(0.0, words.wait_s - progress.passed_s))
     if job.state == "running":
         return _running(job)
     if job.state == "failed":
