@@ -6,6 +6,8 @@ _HEADER = re.compile(r"\s*(\[\[?)\s*([^\]]+?)\s*\]\]?")
 _KEY = re.compile(r"""(?:"([^"\n]*)"|'([^'\n]*)'|([A-Za-z0-9_.-]+))\s*=(?!=)""")
 _TRIPLE = re.compile(r'"""|\'\'\'')
 
+_TRIPLE_VALUE = re.compile(r'"""(?:(?!""").)*"""|\'\'\'(?:(?!\'\'\').)*\'\'\'')
+
 Path = tuple[str | int, ...]
 """A place in the data: ("model", 1, "defaults", "steps") is in the second [[model]] table."""
 
@@ -43,9 +45,6 @@ def find_places(text: str) -> dict[Path, int]:
         for path in _keys(line):
             places.setdefault(table + path, number)
     return places
-
-
-_TRIPLE_VALUE = re.compile(r'"""(?:(?!""").)*"""|\'\'\'(?:(?!\'\'\').)*\'\'\'')
 
 
 def _table(bracket: str, names: list[str], counts: dict[Path, int]) -> Path:

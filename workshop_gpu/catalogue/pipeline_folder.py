@@ -16,7 +16,9 @@ PICKLE_SUFFIXES = (".bin", ".ckpt", ".pt", ".pth", ".pkl")
 """Formats that run code when they are opened; none of them is ever opened here."""
 
 _WITHOUT_WEIGHTS = ("Scheduler", "Tokenizer", "TokenizerFast", "Processor", "FeatureExtractor")
-_LIBRARIES = ("diffusers", "transformers", "stable_diffusion", "latent_", "deepfloyd_", "kandinsky")
+_LIBRARIES = (
+    "diffusers", "transformers", "stable_diffusion", "latent_", "deepfloyd_", "kandinsky", "kolors",
+)  # fmt: skip
 """Libraries, and the modules of diffusers that older indexes name in their place."""
 
 
