@@ -15,19 +15,19 @@ _LIMITS = Limits(max_pixels=256 * 256, max_side=256, max_steps=100, max_images=8
 """Trained at 128 x 128 only; the transformer's position table ends at 256 pixels a side."""
 
 _WORDS = (
-    'It knows red, green, blue, yellow, … circles, squares, triangles and stars: "a red circle '
-    'on a blue background".'
+    "Circles, squares, triangles, stars, hearts, hexagons, crosses and rings in ten colours: "
+    '"a red circle on a blue background", "a big star left of a small ring".'
 )
 
 
 def shipped_specs() -> tuple[ModelSpec, ...]:
     """The shipped models, in the order in which they are offered."""
     return (
-        _spec("shapes", "Shapes", f"A small UNet that draws shapes. {_WORDS}", 20, 3.0),
+        _spec("shapes", "Shapes", f"A small UNet. {_WORDS}", 20, 3.0),
         _spec(
             "shapes-dit",
             "Shapes DiT",
-            f"A small diffusion transformer that draws shapes. {_WORDS}",
+            f"A small diffusion transformer. {_WORDS}",
             20,
             3.0,
         ),
