@@ -16,7 +16,7 @@ _LIMITS = Limits(max_pixels=256 * 256, max_side=256, max_steps=100, max_images=8
 
 _WORDS = (
     "Circles, squares, triangles, stars, hearts, hexagons, crosses and rings in ten colours: "
-    '"a red circle on a blue background", "a big star left of a small ring".'
+    '"a big yellow star left of a small red ring on a black background".'
 )
 
 
