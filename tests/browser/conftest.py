@@ -9,12 +9,13 @@ from typing import Any
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
 
 from tests.browser.lab import CHROMIUM, FLAGS, Lab
 from tests.serverprocess import ROOT, ServerProcess
 
 FOR_TESTS = ("--expose-app-in-browser", "--JupyterNotebookApp.expose_app_in_browser=True")
+PATIENCE_MS = 20_000
 OpenLab = Callable[..., Lab]
 
 
@@ -44,6 +45,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     # For a module only: Playwright keeps an event loop running that other tests would trip over.
+    expect.set_options(timeout=PATIENCE_MS)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield browser

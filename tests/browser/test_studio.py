@@ -142,11 +142,18 @@ def test_a_reload_of_the_page_keeps_options_and_pictures(open_lab: OpenLab) -> N
 
 
 def test_it_works_in_notebook_7_too(open_lab: OpenLab, screenshot: Screenshot) -> None:
-    lab = open_lab([STUDIO], path="notebooks")
+    lab = open_lab([STUDIO, LONG], path="notebooks")
     lab.run(0)
     lab.studio.get_by_role("button", name="Generate").click()
     expect_picture(lab, "shapes · seed 7")
     screenshot(lab, "notebook-7")
+    # Where a page does not say from which server it came, Cancel goes by way of the kernel.
+    lab.page.evaluate("document.getElementById('jupyter-config-data').remove()")
+    lab.run(1)
+    lab.studio.get_by_role("button", name="Generate").click()
+    expect(lab.studio.locator(".wg-words")).to_contain_text("Step", timeout=SLOW_MS)
+    lab.studio.get_by_role("button", name="Cancel").click()
+    expect(lab.studio.locator(".wg-words")).to_have_text("Cancelled")
 
 
 def test_a_mistake_is_said_in_words_and_can_be_mended(
