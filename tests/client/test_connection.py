@@ -8,6 +8,7 @@ import pytest
 
 from workshop_gpu.client.connection import Server, find_server, server_at
 from workshop_gpu.client.errors import NoServer
+from workshop_gpu.client.http import Http
 
 
 def write(folder: Path, pid: int, url: str, *, age_s: float = 0.0) -> None:
@@ -85,6 +86,26 @@ def test_an_address_pasted_from_the_browser_is_understood(pasted: str) -> None:
 def test_an_address_without_a_scheme_is_refused() -> None:
     with pytest.raises(NoServer, match="http://"):
         server_at("localhost:8888", "")
+
+
+@pytest.mark.parametrize(
+    ("server", "direct"),
+    [
+        (Server("http://10.0.0.5/", "", "the kernel's environment"), True),
+        (Server("http://localhost/", ""), True),
+        (Server("http://[::1]/", ""), True),
+        (Server("http://far.example/", ""), False),
+    ],
+)
+def test_no_proxy_comes_between_a_kernel_and_its_own_server(
+    server: Server, direct: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://proxy.example:3128")
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    http = Http(server)
+    assert http._http.trust_env is not direct
+    http.close()
 
 
 def test_the_token_is_not_shown() -> None:

@@ -14,6 +14,8 @@ from workshop_gpu.client.errors import NoServer
 
 API_PATH = "workshop-gpu/api/"
 
+_BY_HAND = "given by hand"
+
 _NOTHING_FOUND = (
     "no Jupyter server with Workshop GPU runs here. Start one with `workshop-gpu` installed "
     "(`jupyter lab`) and open this notebook in it, or name the server yourself: "
@@ -27,11 +29,16 @@ class Server:
 
     url: str
     token: str = field(repr=False)
-    found_by: str = "given by hand"
+    found_by: str = _BY_HAND
 
     @property
     def api(self) -> str:
         return self.url + API_PATH
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is this kernel's or this machine's server, not one that somebody named."""
+        return self.found_by != _BY_HAND
 
 
 def server_at(url: str, token: str) -> Server:

@@ -133,6 +133,8 @@ class Interrupted(KeyboardInterrupt):
 
 _CLASSES: dict[str, type[ServerRefused]] = {
     "invalid_request": BadRequest,
+    "not_json": BadRequest,
+    "request_too_large": BadRequest,
     "unauthorized": NotAllowed,
     "forbidden": NotAllowed,
     "not_allowed": NotAllowed,

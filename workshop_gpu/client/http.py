@@ -39,7 +39,7 @@ class Http:
 
     def __init__(self, server: Server, transport: httpx.BaseTransport | None = None) -> None:
         self.server = server
-        # A proxy from the environment must not come between us and a server on this machine.
+        # A proxy from the environment must not come between a kernel and its own server.
         self._http = httpx.Client(
             headers={
                 "Authorization": f"token {server.token}",
@@ -47,7 +47,7 @@ class Http:
             },
             timeout=httpx.Timeout(ANSWER_TIMEOUT_S, connect=5.0),
             transport=transport,
-            trust_env=not _is_local(server.url),
+            trust_env=not (server.is_own or _is_local(server.url)),
         )
 
     def get(self, path: str, answer: type[T]) -> T:

@@ -80,9 +80,9 @@ def generate(
     )
 
 
-def again(image: Source) -> GeneratedImage:
+def again(image: Source, *, progress: bool = True) -> GeneratedImage:
     """Make the same picture again from its metadata (an image, a file or PNG bytes)."""
-    return current().again(image)
+    return current().again(image, progress=progress)
 
 
 def hold(model: str, ttl_s: float = TTL_S) -> HeldModel:
