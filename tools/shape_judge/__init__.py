@@ -1,0 +1,1 @@
+"""Judges pictures of shapes from their pixels alone. Shares no drawing code with the trainer."""
