@@ -144,6 +144,7 @@ class Catalogue:
             keep_warm_s=spec.keep_warm_s,
             explicit_bytes=round(spec.vram_gb * 1e9),
             file_bytes=local.file_bytes,
+            on_disk=local.state is not LocalState.TO_DOWNLOAD,
         )
 
     def _signature(self) -> Signature:

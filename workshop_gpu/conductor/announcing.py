@@ -14,6 +14,7 @@ from workshop_gpu.conductor.effects import (
     SlotView,
     Snapshot,
 )
+from workshop_gpu.conductor.fetching import awaits_download
 from workshop_gpu.conductor.records import Activity, Device, Hold, Job, Slot, State
 from workshop_gpu.conductor.states import DeviceState, SlotState
 from workshop_gpu.conductor.waits import Lane, Turn, expected_waits, rounded
@@ -89,7 +90,7 @@ def waiting_views(state: State, now: float) -> list[JobView]:
     order = state.order(now)
     waits = expected_waits([_turn(state, job) for job in order], _lanes(state, now))
     return [
-        job_view(state, job, position, wait_s)
+        job_view(state, job, position, None if awaits_download(state, job.model) else wait_s)
         for position, (job, wait_s) in enumerate(zip(order, waits, strict=True), start=1)
     ]
 

@@ -6,16 +6,18 @@ from workshop_gpu.conductor import dispatch
 from workshop_gpu.conductor.admission import living_hold, verdict
 from workshop_gpu.conductor.announcing import hold_view, job_view, snapshot
 from workshop_gpu.conductor.changes import Changes
-from workshop_gpu.conductor.effects import Effect, HoldView, JobView, Snapshot
+from workshop_gpu.conductor.effects import Effect, FetchModel, HoldView, JobView, Snapshot
 from workshop_gpu.conductor.events import (
     CatalogueChanged,
     Event,
+    FetchFailed,
     JobProgressed,
     JobStarted,
     KernelGone,
     SlotProgressed,
     Tick,
 )
+from workshop_gpu.conductor.fetching import to_fetch
 from workshop_gpu.conductor.ledger import Ledger
 from workshop_gpu.conductor.records import Device, Model, State
 from workshop_gpu.conductor.reports import DeviceFact, JobFact, Reports, SlotFact
@@ -55,12 +57,13 @@ class Conductor:
            gone, its memory was read.
         3. A fact about a slot: a load goes on, has ended, has failed; a model has left.
         4. A fact about a job: it began, goes on, is done, failed, was stopped.
-        5. The catalogue changed; a kernel is gone; time passed.
+        5. The catalogue changed; a download failed; a kernel is gone; time passed.
 
         Then, unless it was mere progress, which decides nothing:
 
         6. Waiting jobs that can never run fail, each with the reason.
-        7. Idle devices get orders, until there is nothing to order (see `dispatch.py`).
+        7. Wanted models that are not on disk are downloaded. Idle devices get orders, until
+           there is nothing to order (see `dispatch.py`).
 
         And always:
 
@@ -76,13 +79,16 @@ class Conductor:
             self._reports.apply_job(event, now)
         elif isinstance(event, CatalogueChanged):  # 5
             self._catalogue_changed(event, now)
+        elif isinstance(event, FetchFailed):
+            self._fetch_failed(event, now)
         elif isinstance(event, KernelGone):
             self._kernel_gone(event.kernel, now)
         elif isinstance(event, Tick):
             self._time_passed(now)
         if not isinstance(event, _PROGRESS):
             self._fail_hopeless(now)  # 6
-            self._give_orders(now)  # 7
+            self._fetch_missing()  # 7
+            self._give_orders(now)
             self._forget_unlisted()
         effects = self._changes.effects + self._changes.announcer.changes(self._state, now)  # 8
         self._changes.effects = []
@@ -120,6 +126,8 @@ class Conductor:
             if model.facts != facts or not model.listed:
                 model.pin_paused = model.pin_paused and model.facts.pinned
                 model.facts, model.listed = facts, True
+                if facts.on_disk:
+                    model.fetching = model.fetch_failed = False
                 self._changes.forgive(facts.model)
         for name, model in before.items():
             state.models[name] = model
@@ -136,6 +144,15 @@ class Conductor:
             self._changes.forgive(name)
             if not self._state.has_slot(name, *SlotState):
                 del self._state.models[name]
+
+    def _fetch_failed(self, event: FetchFailed, now: float) -> None:
+        """Those who waited for the model are told why; the next who asks has it tried again."""
+        model = self._state.models.get(event.model)
+        if model is None or not model.fetching:
+            return
+        model.fetching, model.fetch_failed, model.wanted_s = False, True, None
+        for job in self._state.queue.of_model(event.model):
+            self._changes.end_job(job, JobState.FAILED, now, event.error)
 
     def _kernel_gone(self, kernel: str, now: float) -> None:
         """Its holds go, its waiting jobs are cancelled, its running ones finish."""
@@ -161,6 +178,11 @@ class Conductor:
                 self._changes.end_job(job, JobState.FAILED, now, error)
 
     # 7
+
+    def _fetch_missing(self) -> None:
+        for name in to_fetch(self._state):
+            self._state.models[name].fetching = True
+            self._changes.effects.append(FetchModel(name))
 
     def _give_orders(self, now: float) -> None:
         while True:

@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from workshop_gpu.conductor.eviction import Candidate, Standing, choose
+from workshop_gpu.conductor.fetching import awaits_download
 from workshop_gpu.conductor.placement import Option, best
 from workshop_gpu.conductor.records import Device, Job, Slot, State
 from workshop_gpu.conductor.states import DeviceState, JobState, SlotState
@@ -162,6 +163,8 @@ class _Look:
                 since.append(model.wanted_s)
             if not (since or model.pinned) or model.facts.problem or not model.listed:
                 continue
+            if not model.facts.on_disk:
+                continue
             if self._state.has_slot(name, *_HERE_OR_COMING, SlotState.LEAVING):
                 continue
             if any(device.prepares == name for device in self._state.devices.values()):
@@ -177,6 +180,8 @@ class _Look:
     def _for_jobs(self, decision: Decision, walk: _Walk) -> Order | None:
         coming = Counter(device.prepares for device in self._state.devices.values())
         for job in self._state.order(self._now):
+            if awaits_download(self._state, job.model):
+                continue
             claim = self._claim(job)
             copy = self._state.has_slot(job.model, *_HERE_OR_COMING)
             warm = [device for device in self._idle if device.has(job.model, SlotState.READY)]
@@ -271,6 +276,8 @@ class _Look:
 
     def _open(self, model: str) -> list[Device]:
         """Idle devices where the model could be loaded: it is not there, and did not fail there."""
+        if not self._state.models[model].facts.on_disk:
+            return []
         return [device for device in self._idle if model not in device.slots]
 
     def _room(
@@ -345,9 +352,12 @@ def _goes_before(cold: _Claim, warm: _Claim) -> bool:
 
 
 def waiting_for(state: State, job: Job) -> str:
-    """In a word, what a job waits for: "" (its turn, or nothing), "load", "room", "device"."""
+    """In a word, what a job waits for: "" (its turn, or nothing), "download", "load", "room",
+    "device"."""
     if job.state is not JobState.QUEUED:
         return ""
+    if awaits_download(state, job.model):
+        return "download"
     if not any(device.state is DeviceState.READY for device in state.devices.values()):
         return "device"
     if job.lacks_room:

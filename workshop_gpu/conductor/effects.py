@@ -15,8 +15,8 @@ class JobView(msgspec.Struct, frozen=True):
 
     `position` counts from 1 among the waiting jobs (0 once it runs or has ended);
     `expected_wait_s` are seconds until it starts, None while nothing is known.
-    `waiting_for` says in a word what a queued job waits for: "" (its turn), "load", "room",
-    "device". Times are of the conductor's clock; -1.0 means not yet.
+    `waiting_for` says in a word what a queued job waits for: "" (its turn), "download", "load",
+    "room", "device". Times are of the conductor's clock; -1.0 means not yet.
     """
 
     job: str
@@ -109,6 +109,12 @@ class EvictModel(Effect, frozen=True):
     """Drop the model from the device; answered by SlotEvicted."""
 
     device: str
+    model: str
+
+
+class FetchModel(Effect, frozen=True):
+    """Download the model; answered by CatalogueChanged with it on disk, or by FetchFailed."""
+
     model: str
 
 

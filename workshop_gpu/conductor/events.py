@@ -19,7 +19,8 @@ class ModelFacts(msgspec.Struct, frozen=True):
 
     `explicit_bytes` is the instructor's own figure for the weights, `file_bytes` the size of the
     weight files times the format's factor; 0 where unknown. `problem` is set where the files
-    cannot be used (missing, half a folder, pickle): such a model is never loaded.
+    cannot be used (missing, half a folder, pickle): such a model is never loaded. One that is
+    not `on_disk` yet is downloaded when somebody wants it.
     """
 
     model: str
@@ -30,6 +31,7 @@ class ModelFacts(msgspec.Struct, frozen=True):
     keep_warm_s: float = 900.0
     explicit_bytes: int = 0
     file_bytes: int = 0
+    on_disk: bool = True
 
 
 class CatalogueChanged(Event, frozen=True):
@@ -66,6 +68,13 @@ class MemoryRead(Event, frozen=True):
     device: str
     used_bytes: int
     ours_bytes: int
+
+
+class FetchFailed(Event, frozen=True):
+    """The model could not be downloaded. (One that was is told by CatalogueChanged.)"""
+
+    model: str
+    error: ErrorReport
 
 
 class JobSubmitted(Event, frozen=True):

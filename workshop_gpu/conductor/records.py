@@ -143,6 +143,11 @@ class Model:
     load_deaths: int = 0
     """How many workers ended, one after the other, while they loaded it."""
 
+    fetching: bool = False
+    """Its download is under way."""
+    fetch_failed: bool = False
+    """Its download failed, and nobody has asked for the model since."""
+
     @property
     def pinned(self) -> bool:
         usable = self.listed and self.facts.enabled and not self.facts.problem

@@ -115,8 +115,9 @@ class Requests:
             slot.leaves_because = ""
 
     def _demand(self, name: str) -> None:
-        """Somebody asks for the model: a paused pin holds again, and a failed load is tried
-        again, unless others are waiting for another try already."""
+        """Somebody asks for the model: a paused pin holds again, and a failed download or load
+        is tried again, unless others are waiting for another try already."""
         self._state.models[name].pin_paused = False
+        self._state.models[name].fetch_failed = False
         if not self._state.queue.awaits(name) and not self._state.has_slot(name, *_PRESENT):
             self._changes.forgive(name)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import anyio
 import msgspec
+from anyio.abc import TaskGroup
 
 from workshop_gpu import __version__
 from workshop_gpu.catalogue.catalogue import Catalogue
@@ -19,6 +20,7 @@ from workshop_gpu.conductor.conductor import Conductor, Settings
 from workshop_gpu.conductor.errors import ErrorReport, WorkshopError
 from workshop_gpu.conductor.states import Priority
 from workshop_gpu.host.devices import DeviceConfig
+from workshop_gpu.host.downloads import Downloads
 from workshop_gpu.host.event_log import EventLog
 from workshop_gpu.host.image_store import ImageStore
 from workshop_gpu.host.records import JobRecord, JobRecords, Participant
@@ -76,7 +78,7 @@ class Runtime:
         self.jobs = JobRecords(settings.kept_jobs)
         self.images = ImageStore(settings.data_folder / "images")
         self.device_names = {device.id: device.name for device in settings.devices}
-        self.downloads: dict[str, tuple[int, int]] = {}
+        self.downloads = Downloads(lambda: self.events.append(CatalogueRead()))
         self.worker_versions: dict[str, dict[str, str]] = {}
         self._log = log or logging.getLogger("workshop_gpu")
         self._conductor = Conductor(
@@ -97,6 +99,7 @@ class Runtime:
         self._handling = False
         self._task: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
+        self._group: TaskGroup | None = None
 
     # life
 
@@ -122,8 +125,9 @@ class Runtime:
             await self.stop()
 
     async def _run(self) -> None:
-        await self._read_catalogue()
         async with anyio.create_task_group() as group:
+            self._group = group
+            await self._read_catalogue()
             for supervisor in self._supervisors.values():
                 group.start_soon(supervisor.run)
             group.start_soon(self._keep_time)
@@ -137,6 +141,14 @@ class Runtime:
         self.events.append(CatalogueRead())
         for problem in self.catalogue.problems:
             self._log.warning("%s", problem)
+
+    async def _fetch(self, model: str) -> None:
+        try:
+            await self.downloads.fetch(self.catalogue.get(model))
+        except WorkshopError as error:
+            self._log.warning("%s", error.message)
+            self._tell(events.FetchFailed(model, error.report()))
+        await self._read_catalogue()
 
     async def _keep_time(self) -> None:
         while True:
@@ -260,6 +272,9 @@ class Runtime:
         match effect:
             case effects.LoadModel(device, model, placement):
                 self._load(device, model, placement)
+            case effects.FetchModel(model):
+                if self._group is not None:
+                    self._group.start_soon(self._fetch, model)
             case effects.EvictModel(device, model):
                 self._supervisors[device].send(protocol.Evict(model))
             case effects.RunJob(device, job, model):

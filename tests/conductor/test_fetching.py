@@ -1,0 +1,103 @@
+"""Models that must be downloaded first."""
+
+from tests.conductor.staging import Stage, model, stage
+from workshop_gpu.conductor import effects, events
+from workshop_gpu.conductor.errors import ErrorReport
+
+NOT_REACHED = ErrorReport("model_unavailable", "the hub was not reached")
+
+
+def room(**facts: object) -> Stage:
+    return stage(model("far", on_disk=False, **facts), model("a"))
+
+
+def arrived(found: Stage) -> None:
+    found.tell(events.CatalogueChanged((model("far"), model("a"))))
+
+
+def fetches(said: list[effects.Effect]) -> list[str]:
+    return [effect.model for effect in said if isinstance(effect, effects.FetchModel)]
+
+
+def test_a_model_nobody_wants_is_not_downloaded() -> None:
+    assert fetches(room().said) == []
+
+
+def test_one_download_is_shared_by_all_who_wait_and_then_the_model_is_loaded() -> None:
+    found = room()
+    first = found.submit("far", "ada")
+    second = found.submit("far", "ben")
+    assert fetches(found.said) == ["far"]
+    assert found.order() == ""
+    assert found.job(first).waiting_for == "download"
+    assert found.job(first).expected_wait_s is None
+    arrived(found)
+    assert found.order() == "load far"
+    found.settle()
+    assert (found.state(first), found.state(second)) == ("done", "done")
+    assert fetches(found.said) == ["far"]
+
+
+def test_others_load_and_run_while_a_model_is_downloaded() -> None:
+    found = room()
+    waiting = found.submit("far", "ada")
+    other = found.submit("a", "ben")
+    assert found.order() == "load a"
+    found.answer()
+    found.answer()
+    assert found.state(other) == "done"
+    assert found.state(waiting) == "queued"
+
+
+def test_a_hold_a_preload_and_a_pin_want_a_download_too() -> None:
+    held = room()
+    held.hold("far")
+    assert fetches(held.said) == ["far"]
+    wanted = room()
+    wanted.tell(events.ModelWanted("far"))
+    assert fetches(wanted.said) == ["far"]
+    arrived(wanted)
+    assert wanted.order() == "load far"
+    assert fetches(room(pinned=True).said) == ["far"]
+
+
+def test_a_failed_download_fails_those_who_wait_and_is_tried_again_for_the_next() -> None:
+    found = room(pinned=True)
+    job = found.submit("far")
+    found.tell(events.FetchFailed("far", NOT_REACHED))
+    assert found.state(job) == "failed"
+    assert found.job(job).error == NOT_REACHED
+    found.later(100.0)
+    assert fetches(found.said) == ["far"]
+    again = found.submit("far")
+    assert fetches(found.said) == ["far", "far"]
+    arrived(found)
+    found.settle()
+    assert found.state(again) == "done"
+
+
+def test_a_stale_failure_changes_nothing() -> None:
+    found = room()
+    job = found.submit("far")
+    arrived(found)
+    found.tell(events.FetchFailed("far", NOT_REACHED))
+    found.tell(events.FetchFailed("nobody", NOT_REACHED))
+    found.settle()
+    assert found.state(job) == "done"
+
+
+def test_a_model_on_a_device_serves_on_though_its_files_were_deleted() -> None:
+    found = stage(model("a"))
+    found.load("a")
+    found.tell(events.CatalogueChanged((model("a", on_disk=False),)))
+    job = found.submit("a")
+    assert found.order() == f"run {job}"
+    assert fetches(found.said) == []
+
+
+def test_a_cancelled_wait_leaves_nothing_behind_when_the_download_arrives() -> None:
+    found = room()
+    job = found.submit("far")
+    found.tell(events.JobCancelled(job))
+    arrived(found)
+    assert found.order() == ""
