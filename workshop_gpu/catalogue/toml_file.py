@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, get_args
 
 import msgspec
-import tomlkit
 
 from workshop_gpu.catalogue import lines
 from workshop_gpu.catalogue.shipped import shipped_specs
@@ -199,6 +198,8 @@ def set_field(path: Path, model_id: str, field: str, value: str | int | float | 
     The new text is checked first and put in place in one step, so that no reader ever sees half
     a file. Raises ValueError where the change would be a mistake, KeyError for an unknown model.
     """
+    import tomlkit  # needed here only; every start of the server would pay for it
+
     path = path.resolve()
     document = tomlkit.parse(path.read_text(encoding="utf-8"))
     tables: Any = document.get("model", [])
