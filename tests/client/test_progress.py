@@ -24,7 +24,11 @@ def test_a_terminal_sees_the_words_and_the_bar(monkeypatch: pytest.MonkeyPatch) 
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     with progress_bar() as watch:
+        watch(Progress(a_job("queued", position=2, expected_wait_s=8.0)))
+        waiting = terminal.getvalue()
         watch(Progress(a_job("running", step=7)))
+    assert "Position 2 in the queue, about 8 s" in waiting
+    assert "%" not in waiting
     assert "Step 7 of 20" in terminal.getvalue()
     assert "35%" in terminal.getvalue()
 

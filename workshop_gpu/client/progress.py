@@ -16,6 +16,8 @@ from tqdm import tqdm
 from workshop_gpu.client.words import Progress, describe
 
 SHORTEST_UPDATE_S = 0.08
+_WORDS_ONLY = "{desc}"
+_WORDS_AND_BAR = "{desc} |{bar}| {percentage:3.0f}%"
 
 Watch = Callable[[Progress], None]
 
@@ -58,12 +60,14 @@ class TerminalBar:
         words = describe(progress)
         if self._bar is None:
             self._bar = tqdm(
+                desc=words.line(),
                 total=1.0,
-                bar_format="{desc} |{bar}| {percentage:3.0f}%",
+                bar_format=_WORDS_ONLY,
                 leave=False,
                 disable=None,
                 dynamic_ncols=True,
             )
+        self._bar.bar_format = _WORDS_ONLY if words.part is None else _WORDS_AND_BAR
         self._bar.n = words.part or 0.0
         self._bar.set_description_str(words.line(), refresh=True)
 
