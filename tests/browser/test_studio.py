@@ -127,6 +127,21 @@ def test_a_click_while_the_kernel_is_busy_says_so_and_is_done_later(
     expect_picture(lab, "shapes · seed 7")
 
 
+def test_options_follow_the_model_and_come_back_to_its_defaults(open_lab: OpenLab) -> None:
+    lab = open_lab([STUDIO, "print(studio.model, studio.steps, studio.width, studio.height)"])
+    lab.run(0)
+    steps = lab.studio.get_by_label("Steps")
+    expect(steps).to_have_value("20")
+    lab.studio.get_by_label("Model").select_option("shapes-dit-turbo")
+    expect(steps).to_have_value("4")
+    steps.fill("9")
+    lab.studio.get_by_label("Size").select_option(index=1)
+    expect(lab.run(1)).to_contain_text("shapes-dit-turbo 9 144 112")
+    lab.studio.get_by_role("button", name="Back to the model's defaults").click()
+    expect(steps).to_have_value("4")
+    expect(lab.run(1)).to_contain_text("shapes-dit-turbo None None None")
+
+
 def test_a_reload_of_the_page_keeps_options_and_pictures(open_lab: OpenLab) -> None:
     lab = open_lab([STUDIO])
     lab.run(0)
