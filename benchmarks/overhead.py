@@ -91,7 +91,7 @@ def _served(device: str, folder: Path) -> Iterator[Client]:
         devices=(device,),
         folder=folder,
         env={"OMP_NUM_THREADS": ""},
-        args=("--WorkshopGPU.queue_limit=4",),
+        args=("--WorkshopGPU.queue_limit=4", f"--WorkshopGPU.models_file={models}"),
     )
     with server, Client(server.url, server.token) as client:
         yield client

@@ -69,14 +69,16 @@ class WorkshopGPU(ExtensionApp):
         return list(proposal["value"])
 
     def initialize_settings(self) -> None:
+        devices = tuple(find_devices(self.devices))
+        dtype = "bfloat16" if all(device.gpu_uuid for device in devices) else "float32"
         runtime = Runtime(
             RuntimeSettings(
-                devices=tuple(find_devices(self.devices)),
+                devices=devices,
                 data_folder=Path(self.data_folder),
                 threads=self.worker_threads,
                 conductor=Settings(queue_limit=self.queue_limit, patience_s=self.patience_s),
             ),
-            Catalogue(Path(self.models_file)),
+            Catalogue(Path(self.models_file), default_dtype=dtype),
             self.log,
         )
         tokens = KernelTokens()

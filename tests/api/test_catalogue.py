@@ -23,6 +23,12 @@ def entry(model, source, more=""):
     return ENTRY.format(id=model, source=source, more=more)
 
 
+def served(place, **env):
+    """A server whose models.toml lies in the folder."""
+    option = f"--WorkshopGPU.models_file={place / 'models.toml'}"
+    return ServerProcess(folder=place, args=(option,), env=env)
+
+
 def folder(path):
     return f'{{ folder = "{path}" }}'
 
@@ -32,7 +38,7 @@ def taught(tmp_path_factory):
     """A server with a models.toml of one model."""
     place = tmp_path_factory.mktemp("taught")
     (place / "models.toml").write_text(entry("fast", folder(TURBO_FOLDER)))
-    with ServerProcess(folder=place) as process, Person(process, "teacher") as teacher:
+    with served(place) as process, Person(process, "teacher") as teacher:
         yield place / "models.toml", teacher
 
 
@@ -106,9 +112,7 @@ def test_a_model_of_a_hub_is_downloaded_for_all_who_wait_while_others_draw(tmp_p
     )
     with (
         hub_server(TURBO_FOLDER) as hub,
-        ServerProcess(
-            folder=tmp_path, env={"HF_ENDPOINT": hub.address, "HF_HUB_OFFLINE": "0"}
-        ) as process,
+        served(tmp_path, HF_ENDPOINT=hub.address, HF_HUB_OFFLINE="0") as process,
         Person(process, "ann") as ann,
         Person(process, "ben") as ben,
     ):
@@ -129,7 +133,7 @@ def test_a_model_of_a_hub_is_downloaded_for_all_who_wait_while_others_draw(tmp_p
 
 def test_a_hub_that_is_not_reached_fails_the_job_with_that_reason(tmp_path):
     (tmp_path / "models.toml").write_text(entry("far", '{ hub = "org/model" }'))
-    with ServerProcess(folder=tmp_path) as process, Person(process, "ann") as ann:
+    with served(tmp_path) as process, Person(process, "ann") as ann:
         job = ann.ended(ann.submit(model="far")["id"])
         assert job["state"] == "failed"
         assert job["error"]["kind"] == "model_unavailable"
