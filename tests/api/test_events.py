@@ -54,6 +54,12 @@ def test_an_id_of_another_life_of_the_server_gets_a_snapshot(person):
         assert next(person.events(after=after))[1]["event"] == "snapshot"
 
 
+def test_an_id_with_a_place_that_no_log_has_gets_a_snapshot(person):
+    life = next(person.events())[0].rpartition("-")[0]
+    for place in ("9" * 50, "9" * 5000, "-1", "1.5"):
+        assert next(person.events(after=f"{life}-{place}"))[1]["event"] == "snapshot"
+
+
 def test_previews_and_prompts_are_for_their_owner_only(server, person, kernel):
     with kernel.person() as other:
         stream = other.events()

@@ -213,3 +213,15 @@ def test_without_a_token_there_is_nothing(server):
 def test_an_address_that_nobody_serves_is_told_in_the_same_form(person):
     assert person.refused("GET", "api/nowhere")[1]["kind"] == "not_found"
     assert person.refused("PATCH", "api/jobs")[1]["kind"] == "method_not_allowed"
+
+
+def test_a_refusal_says_in_words_what_was_wrong(person):
+    assert person.refused("PATCH", "api/jobs")[1]["message"] == "Method Not Allowed."
+    assert "nowhere%20" in person.refused("GET", "api/nowhere%20")[1]["message"]
+    with Person(person.server, token="wrong") as stranger:
+        assert stranger.refused("GET", "api/me")[1]["message"] == "Forbidden."
+
+
+def test_the_name_of_a_model_in_an_address_is_read_once(person):
+    error = person.refused("POST", "api/models/a%2525b/load")[1]
+    assert error["model"] == "a%25b"

@@ -92,3 +92,9 @@ def test_what_this_server_does_not_have_is_told_in_their_shape(client):
     with pytest.raises(openai.NotFoundError) as refused:
         client.chat.completions.create(model="shapes", messages=[])
     assert refused.value.code == "not_found"
+
+
+def test_a_field_of_theirs_that_is_an_abyss_is_no_json(person):
+    body = b'{"prompt": "a heart", "user": ' + b"[" * 200_000 + b"]" * 200_000 + b"}"
+    status, error = person.refused("POST", "v1/images/generations", content=body)
+    assert (status, error["code"]) == (400, "not_json")

@@ -8,6 +8,7 @@ A reader that is slow holds nothing up: it has no queue, only its own place in t
 
 import asyncio
 import contextlib
+import re
 
 import msgspec
 from jupyter_server.auth.decorator import authorized
@@ -19,6 +20,7 @@ from workshop_gpu.api.schemas import StreamEvent
 from workshop_gpu.host.event_log import FellBehind
 
 PING_S = 15.0
+_POSITION = re.compile(r"[0-9]{1,18}")
 
 
 class EventsHandler(WorkshopHandler):
@@ -43,7 +45,7 @@ class EventsHandler(WorkshopHandler):
     def _position(self, event_id: str) -> int | None:
         """The place in the log that an id names; None where it is not of this server's life."""
         life, _, position = event_id.rpartition("-")
-        if life != self.runtime.life or not position.isdecimal():
+        if life != self.runtime.life or not _POSITION.fullmatch(position):
             return None
         return int(position)
 

@@ -1,15 +1,14 @@
 """What all handlers share: who asks, typed bodies, structured errors, JSON answers."""
 
-import json
 from collections.abc import Callable
 from functools import cached_property
+from http.client import responses
 from typing import Any, TypeVar
-from urllib.parse import unquote
 
 import msgspec
 from jupyter_server.auth.decorator import authorized
 from jupyter_server.base.handlers import APIHandler
-from tornado.web import HTTPError, MissingArgumentError
+from tornado.web import HTTPError
 
 from workshop_gpu.api import identity
 from workshop_gpu.api.errors import NotJSON, RequestTooLarge, body_of, status_of
@@ -96,6 +95,8 @@ class WorkshopHandler(APIHandler):
             raise InvalidRequest(place.rstrip("`") or "body", problem) from None
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise NotJSON(f"The request's body is not JSON: {error}") from None
+        except RecursionError:
+            raise NotJSON("The request's body is nested too deeply.") from None
 
     def answer(self, value: object, status: int = 200) -> None:
         """Ends the request with a struct as JSON."""
@@ -125,9 +126,6 @@ class WorkshopHandler(APIHandler):
         if not isinstance(value, WorkshopError):
             super().log_exception(typ, value, tb)
 
-    def path_argument(self, value: str) -> str:
-        return unquote(value)
-
 
 class NotFound(WorkshopHandler):
     """Addresses below ours that nobody serves, in our form of error."""
@@ -141,6 +139,9 @@ def _report_of(exception: BaseException | None, status: int) -> ErrorReport:
     if isinstance(exception, WorkshopError):
         return exception.report()
     message = "The server failed; its log says more."
-    if isinstance(exception, MissingArgumentError | HTTPError) and status < 500:
-        message = exception.log_message or json.dumps(exception.reason) or message
+    if status < 500:
+        message = responses.get(status, "The request was refused") + "."
+        if isinstance(exception, HTTPError) and exception.log_message:
+            # Tornado keeps the text as a format, in which "%" is written twice.
+            message = exception.log_message % exception.args
     return ErrorReport(_KIND_OF_STATUS.get(status, "server_error"), message)

@@ -23,8 +23,8 @@ class LoadHandler(WorkshopHandler):
     @authenticated
     @administered
     async def post(self, model: str) -> None:
-        self.runtime.load(self.path_argument(model))
-        self.answer((await self.views()).model(self.path_argument(model)), status=202)
+        self.runtime.load(model)
+        self.answer((await self.views()).model(model), status=202)
 
 
 class EvictHandler(WorkshopHandler):
@@ -33,5 +33,5 @@ class EvictHandler(WorkshopHandler):
     @authenticated
     @administered
     async def post(self, model: str) -> None:
-        self.runtime.evict(self.path_argument(model))
-        self.answer((await self.views()).model(self.path_argument(model)), status=202)
+        self.runtime.evict(model)
+        self.answer((await self.views()).model(model), status=202)
