@@ -23,7 +23,7 @@ from shape_models.dit_stage import train_dit
 from shape_models.lora_stage import train_dit_lora, train_unet_lora
 from shape_models.plan import RELEASE, SMOKE
 from shape_models.training import Clock, StoppedEarly
-from shape_models.turbo_stage import train_turbo
+from shape_models.turbo_stage import make_turbo
 from shape_models.unet_stage import train_unet
 from shape_models.vae_stage import train_vae
 
@@ -32,7 +32,7 @@ STAGES: dict[str, Callable[[Context], None]] = {
     "data": make_data,
     "unet": train_unet,
     "dit": train_dit,
-    "turbo": train_turbo,
+    "turbo": make_turbo,
     "lora-unet": train_unet_lora,
     "lora-dit": train_dit_lora,
 }

@@ -87,9 +87,7 @@ def test_a_wrong_ground_is_wrong() -> None:
 
 def test_a_wrong_size_and_place_are_seen_apart_from_the_bar() -> None:
     scene = Scene("white", (Thing("circle", "blue", "big", 64, 64, 27.0),), "middle", None)
-    asked = replace(
-        task_of(scene), things=(Wanted("circle", "blue", "small"),), place="left"
-    )
+    asked = replace(task_of(scene), things=(Wanted("circle", "blue", "small"),), place="left")
     verdict = judge(clean(scene), asked)
     assert verdict.right
     assert not verdict.size

@@ -199,6 +199,6 @@ def _copy_for_turbo(context: Context, dit: Path, turbo: Path) -> None:
     shutil.copy(dit / "model_index.json", turbo / "model_index.json")
     _transformer(context, "turbo").save_pretrained(turbo / "transformer")
     # With as many training timesteps as levels, its default schedule is the one it learnt.
-    levels = context.plan.turbo.levels
+    levels = context.plan.turbo_levels
     scheduler = FlowMatchEulerDiscreteScheduler(num_train_timesteps=levels, shift=1.0)
     scheduler.save_pretrained(turbo / "scheduler")

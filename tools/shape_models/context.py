@@ -31,11 +31,6 @@ class Context:
         return torch.bfloat16 if self.device.type == "cuda" else torch.float32
 
     @cached_property
-    def vocabulary_end(self) -> int:
-        """The number of the token that ends a prompt."""
-        return self.vocabulary.end
-
-    @cached_property
     def vocabulary(self) -> Vocabulary:
         return learn_vocabulary(all_words())
 

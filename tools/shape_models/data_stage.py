@@ -92,13 +92,6 @@ def latents_of(packed: Tensor, context: Context, style: Style) -> Tensor:
     return torch.cat(latents)
 
 
-def empty_prompt(context: Context) -> Tensor:
-    """The tokens of the empty prompt [32], on the device."""
-    tokens = torch.full((LENGTH,), context.vocabulary.end)
-    tokens[0] = context.vocabulary.begin
-    return tokens.to(context.device)
-
-
 @dataclass(frozen=True)
 class TrainingSet:
     """Latents [n, C, H, W], tokens [n, prompts, 32] and facts [n, prompts, 10] on the device."""
@@ -116,7 +109,10 @@ class TrainingSet:
     @staticmethod
     def of(latents: Tensor, tokens: Tensor, facts: Tensor, context: Context) -> TrainingSet:
         """A training set with the empty prompt added."""
-        return TrainingSet(latents, tokens, facts, empty_prompt(context))
+        vocabulary = context.vocabulary
+        empty = torch.full((LENGTH,), vocabulary.end)
+        empty[0] = vocabulary.begin
+        return TrainingSet(latents, tokens, facts, empty.to(context.device))
 
     def batch(self, size: int, unprompted: float = 0.1) -> tuple[Tensor, Tensor, Tensor]:
         """Random latents in 32 bits, tokens and facts; a tenth has the empty prompt."""

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from shape_models.context import Context, part
 from shape_models.data_stage import TrainingSet, latents_of, write_scenes
-from shape_models.dit_stage import compile_blocks, flow_loss, load_dit, load_texts
+from shape_models.dit_stage import flow_loss, load_dit, load_texts
 from shape_models.drawing import Style
 from shape_models.networks import build_text, build_unet, encode_pair, encode_text
 from shape_models.optimizer import FlatOptimizer, Loss, Settings
@@ -34,7 +34,7 @@ def train_unet_lora(context: Context) -> None:
     unet.load_state_dict(part(weights, "unet"))
     unet.to(memory_format=torch.channels_last)
     plan = context.plan.lora
-    _adapt(unet, UNET_TARGETS, context, seed=40)
+    _adapt(unet, UNET_TARGETS, plan.unet_rank, context.plan.seed + 40)
 
     def text_of(tokens: Tensor, _facts: Tensor) -> tuple[Tensor, float]:
         with torch.no_grad():
@@ -49,8 +49,7 @@ def train_dit_lora(context: Context) -> None:
     texts = load_texts(context)
     end = context.vocabulary.end
     dit = load_dit(context)
-    _adapt(dit, DIT_TARGETS, context, seed=41)
-    compile_blocks(dit, context.plan.dit.compiled)
+    _adapt(dit, DIT_TARGETS, context.plan.lora.dit_rank, context.plan.seed + 41)
 
     def text_of(tokens: Tensor, _facts: Tensor) -> tuple[Any, float]:
         with torch.no_grad():
@@ -60,11 +59,10 @@ def train_dit_lora(context: Context) -> None:
     _learn(context, "lora-dit", dit, loss)
 
 
-def _adapt(model: Any, targets: str, context: Context, seed: int) -> None:
+def _adapt(model: Any, targets: str, rank: int, seed: int) -> None:
     """Freezes the model and adds an adapter that starts as no change."""
-    torch.manual_seed(context.plan.seed + seed)
+    torch.manual_seed(seed)
     model.requires_grad_(False)
-    rank = context.plan.lora.rank
     model.add_adapter(LoraConfig(r=rank, lora_alpha=rank, target_modules=targets))
 
 

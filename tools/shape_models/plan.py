@@ -32,26 +32,14 @@ class DiffusionPlan:
 
 
 @dataclass(frozen=True)
-class TurboPlan:
-    """Distilling the transformer into few steps."""
-
-    training: DiffusionPlan
-    scenes: int
-    runs: int
-    runs_batch: int
-    guidance: float = 3.0
-    substeps: int = 4
-    levels: int = 4
-
-
-@dataclass(frozen=True)
 class LoraPlan:
     """An adapter that draws outlines only."""
 
     schedule: Schedule
     batch: int
     scenes: int
-    rank: int = 8
+    unet_rank: int = 8
+    dit_rank: int = 4
 
 
 @dataclass(frozen=True)
@@ -66,8 +54,8 @@ class Plan:
     vae: VaePlan
     unet: DiffusionPlan
     dit: DiffusionPlan
-    turbo: TurboPlan
     lora: LoraPlan
+    turbo_levels: int = 4
 
 
 RELEASE = Plan(
@@ -84,12 +72,6 @@ RELEASE = Plan(
     ),
     unet=DiffusionPlan(Schedule(15_000, 1.3e-3), batch=256),
     dit=DiffusionPlan(Schedule(16_000, 1.5e-3), batch=256, compiled=True),
-    turbo=TurboPlan(
-        training=DiffusionPlan(Schedule(2_750, 6e-4), batch=256, compiled=True),
-        scenes=24_576,
-        runs=24_576,
-        runs_batch=1024,
-    ),
     lora=LoraPlan(Schedule(300, 2e-3), batch=8, scenes=1_024),
 )
 
@@ -117,12 +99,5 @@ SMOKE = Plan(
     ),
     unet=DiffusionPlan(Schedule(4, 1e-3), batch=4),
     dit=DiffusionPlan(Schedule(4, 1e-3), batch=4),
-    turbo=TurboPlan(
-        training=DiffusionPlan(Schedule(2, 5e-4), batch=4),
-        scenes=8,
-        runs=8,
-        runs_batch=4,
-        substeps=2,
-    ),
-    lora=LoraPlan(Schedule(2, 1e-3), batch=4, scenes=8, rank=2),
+    lora=LoraPlan(Schedule(2, 1e-3), batch=4, scenes=8, unet_rank=2, dit_rank=2),
 )
