@@ -37,3 +37,11 @@ def test_what_an_interrupted_save_left_does_not_hinder_the_next(tmp_path):
     (tmp_path / f".{JOB}.part" / "7.png").write_bytes(b"half")
     store.save(JOB, [b"whole"])
     assert [path.name for path in (tmp_path / JOB).iterdir()] == ["0.png"]
+
+
+def test_a_save_that_fails_leaves_nothing_on_the_disk(tmp_path):
+    store = ImageStore(tmp_path)
+    store.save(JOB, [b"the first"])
+    with pytest.raises(OSError, match="not empty"):
+        store.save(JOB, [b"the same job again"])
+    assert [path.name for path in tmp_path.iterdir()] == [JOB]

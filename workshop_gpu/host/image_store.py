@@ -17,15 +17,23 @@ class ImageStore:
         self._folder = folder
 
     def save(self, job: str, images: list[bytes]) -> int:
-        """Writes all images of a job; they appear together, or not at all. Returns the bytes."""
+        """Writes all images of a job; they appear together, or not at all. Returns the bytes.
+
+        Raises OSError where they cannot be written; then nothing of them is left.
+        """
         target = self._job_folder(job)
         unfinished = target.with_name(f".{job}.part")
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir(parents=True, mode=0o700)
-        for index, image in enumerate(images):
-            with open(unfinished / f"{index}.png", "wb") as file:
-                file.write(image)
-        os.rename(unfinished, target)
+        try:
+            for index, image in enumerate(images):
+                with open(unfinished / f"{index}.png", "wb") as file:
+                    file.write(image)
+            os.rename(unfinished, target)
+        except OSError:
+            # A full disk is not made fuller by what nobody will ever see.
+            shutil.rmtree(unfinished, ignore_errors=True)
+            raise
         return sum(len(image) for image in images)
 
     def path(self, job: str, index: int) -> Path:

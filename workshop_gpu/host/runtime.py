@@ -17,7 +17,7 @@ from workshop_gpu import __version__
 from workshop_gpu.catalogue.catalogue import Catalogue
 from workshop_gpu.conductor import effects, events
 from workshop_gpu.conductor.conductor import Conductor, Settings
-from workshop_gpu.conductor.errors import ErrorReport, WorkshopError
+from workshop_gpu.conductor.errors import ErrorReport, ModelUnavailable, WorkshopError
 from workshop_gpu.conductor.states import Priority
 from workshop_gpu.host.devices import DeviceConfig
 from workshop_gpu.host.downloads import Downloads
@@ -100,6 +100,8 @@ class Runtime:
         self._task: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
         self._group: TaskGroup | None = None
+        self._reading = asyncio.Lock()
+        self._catalogue_fault = ""
 
     # life
 
@@ -135,8 +137,20 @@ class Runtime:
             group.cancel_scope.cancel()
 
     async def _read_catalogue(self) -> None:
-        await anyio.to_thread.run_sync(self.catalogue.load)
-        facts_of_models = await anyio.to_thread.run_sync(self.catalogue.facts)
+        # One at a time: the end of a download and a change of the file may come together, and
+        # one reading must not take away the models whose facts the other is gathering.
+        async with self._reading:
+            try:
+                await anyio.to_thread.run_sync(self.catalogue.load)
+                facts_of_models = await anyio.to_thread.run_sync(self.catalogue.facts)
+            except Exception as fault:
+                # A fault of ours must not end the workers with it. It is tried again every
+                # second, but told once.
+                if repr(fault) != self._catalogue_fault:
+                    self._catalogue_fault = repr(fault)
+                    self._log.exception("The catalogue could not be read; it stays as it was")
+                return
+        self._catalogue_fault = ""
         self._tell(events.CatalogueChanged(facts_of_models))
         self.events.append(CatalogueRead())
         for problem in self.catalogue.problems:
@@ -148,6 +162,10 @@ class Runtime:
         except WorkshopError as error:
             self._log.warning("%s", error.message)
             self._tell(events.FetchFailed(model, error.report()))
+        except Exception as fault:
+            self._log.exception("The download of %s failed", model)
+            problem = ModelUnavailable(model, f"its download failed ({type(fault).__name__}).")
+            self._tell(events.FetchFailed(model, problem.report()))
         await self._read_catalogue()
 
     async def _keep_time(self) -> None:
