@@ -45,7 +45,9 @@ class WorkshopGPU(ExtensionApp):
     queue_limit = Int(3, min=1, help="How many jobs of one participant may wait.").tag(config=True)
 
     patience_s = Float(
-        20.0, help="For how many seconds a job whose model is ready may be preferred to others."
+        20.0,
+        min=0.0,
+        help="For how many seconds a job whose model is ready may be preferred to others.",
     ).tag(config=True)
 
     worker_threads = Int(
@@ -119,6 +121,8 @@ def _local_url(server: Any) -> str:
 
     Without a token in it: a kernel gets its own, not the server's.
     """
+    if server.sock:
+        return ""  # A Unix socket has no URL that an HTTP client could use.
     scheme = "https" if server.certfile else "http"
     host = "127.0.0.1" if server.ip in ("", "*", "0.0.0.0", "localhost") else server.ip  # noqa: S104
     host = "[::1]" if host == "::" else f"[{host}]" if ":" in host else host

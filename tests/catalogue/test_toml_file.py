@@ -59,6 +59,12 @@ def test_the_examples_of_the_template_have_no_mistake_either():
     assert len(read.specs) == 6
 
 
+@pytest.mark.parametrize("text", ["a = " + "[" * 5000, "a = " + "9" * 5000])
+def test_a_file_that_no_parser_takes_is_a_mistake_and_not_a_crash(text):
+    [mistake] = parse_models(text).mistakes
+    assert mistake.reason
+
+
 def test_a_wrong_key_is_named_with_its_line_and_the_right_one():
     text = GOOD.replace("{ steps = 4", "{ stepps = 4")
     assert mistakes(text) == ['models.toml line 6: unknown key "stepps" (did you mean "steps"?)']

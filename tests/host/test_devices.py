@@ -11,6 +11,11 @@ TWO_CARDS = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def all_cards_are_ours(monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
 @pytest.fixture
 def two_cards(monkeypatch):
     monkeypatch.setattr(gpu_readings, "gpus", lambda: TWO_CARDS)
@@ -28,6 +33,19 @@ def test_auto_takes_every_card(two_cards):
     ]
 
 
+@pytest.mark.parametrize("variable", ["1", "GPU-b", " 1 ,"])
+def test_only_the_cards_that_a_batch_system_left_to_us_are_used(two_cards, monkeypatch, variable):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", variable)
+    assert [device.id for device in find_devices(["auto"])] == ["cuda:1"]
+    with pytest.raises(InvalidRequest):
+        find_devices(["cuda:0"])
+
+
+def test_an_empty_list_of_visible_cards_means_the_cpu(two_cards, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert [device.id for device in find_devices(["auto"])] == ["cpu:0"]
+
+
 def test_auto_falls_back_to_the_cpu_with_a_part_of_its_memory(no_cards):
     [cpu] = find_devices(["auto"])
     assert (cpu.id, cpu.torch_device) == ("cpu:0", "cpu")
@@ -39,7 +57,18 @@ def test_two_pretended_devices_get_names_of_their_own(no_cards):
     assert [(d.id, d.total_bytes) for d in devices] == [("cpu:0", 2 * 10**9), ("cpu:1", 5 * 10**8)]
 
 
-@pytest.mark.parametrize("wanted", [["cuda:7"], ["tpu"], ["cpu:lots"], [], ["cuda:0", "cuda:0"]])
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        ["cuda:7"],
+        ["tpu"],
+        ["cpu:lots"],
+        ["cpu:0GB"],
+        ["cpu:" + "9" * 400],
+        [],
+        ["cuda:0", "cuda:0"],
+    ],
+)
 def test_a_device_that_makes_no_sense_is_refused(two_cards, wanted):
     with pytest.raises(InvalidRequest):
         find_devices(wanted)

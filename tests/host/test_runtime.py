@@ -79,3 +79,26 @@ def test_a_download_that_breaks_tells_those_who_wait(tmp_path):
     assert isinstance(failed.error, ErrorReport)
     assert failed.error.kind == "model_unavailable"
     assert isinstance(read, events.CatalogueChanged)
+
+
+def test_nobody_is_answered_before_the_first_look_at_the_catalogue(tmp_path):
+    loaded = []
+
+    async def scenario():
+        runtime = runtime_with(tmp_path / "new", FakeCatalogue(lambda: loaded.append(True)))
+        async with runtime.running():
+            await runtime.catalogue_read()
+            assert loaded == [True]
+
+    asyncio.run(scenario())
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_data_folder_that_cannot_be_made_does_not_end_the_rest(tmp_path):
+    (tmp_path / "file").write_text("")
+
+    async def scenario():
+        async with runtime_with(tmp_path / "file" / "data", FakeCatalogue()).running() as runtime:
+            await runtime.catalogue_read()
+
+    asyncio.run(scenario())

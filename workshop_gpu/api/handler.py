@@ -46,6 +46,11 @@ class WorkshopHandler(APIHandler):
     # Widgets look at jobs all the time; that must not keep an idle server alive.
     _track_activity = False
 
+    async def prepare(self) -> None:  # type: ignore[override]  # as jupyter_server's own
+        await super().prepare()
+        # Before the first look at the catalogue every model would be unknown.
+        await self.runtime.catalogue_read()
+
     @property
     def runtime(self) -> Runtime:
         runtime: Runtime = self.settings["workshop_gpu"]

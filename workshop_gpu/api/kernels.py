@@ -28,7 +28,8 @@ class Kernels:
         """
         self._runtime.kernel_gone(kernel)
         token = self._tokens.mint(kernel, PurePosixPath(notebook).stem)
-        return {URL_VARIABLE: self._server_url(), TOKEN_VARIABLE: token}
+        url = self._server_url()
+        return {URL_VARIABLE: url, TOKEN_VARIABLE: token} if url else {}
 
     def ended(self, kernel: str, *, for_good: bool) -> None:
         self._runtime.kernel_gone(kernel)

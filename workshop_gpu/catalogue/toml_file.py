@@ -64,6 +64,9 @@ def parse_models(text: str) -> ModelsFile:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as problem:
         return ModelsFile((), (_syntax_mistake(str(problem), text),))
+    except (RecursionError, ValueError) as problem:  # nested too deep; a number too long
+        reason = f"cannot be read ({type(problem).__name__}: {problem})"
+        return ModelsFile((), (CatalogueMistake(0, reason),))
     return _Reading(data, lines.find_places(text)).result()
 
 

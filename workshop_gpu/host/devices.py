@@ -1,5 +1,6 @@
 """Which devices this server uses: "auto", "cuda:0", "cpu:2GB"."""
 
+import os
 import re
 
 import msgspec
@@ -7,9 +8,11 @@ import psutil
 
 from workshop_gpu.conductor.errors import InvalidRequest
 from workshop_gpu.host import gpu_readings
+from workshop_gpu.host.gpu_readings import GPU
 
 _UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([KMG]?I?B?)\s*", re.IGNORECASE)
+_MOST_DIGITS = 20
 _CPU_SHARE_OF_RAM = 0.5
 """How much of the machine's memory a cpu device without a size may fill."""
 
@@ -35,7 +38,7 @@ def parse_size(text: str) -> int:
     """Bytes of "2GB", "500 MB", "1.5GiB" or a plain number."""
     match = _SIZE.fullmatch(text)
     unit = match[2].upper() if match else "?"
-    if match is None or unit not in _UNITS:
+    if match is None or unit not in _UNITS or len(match[1]) > _MOST_DIGITS or not float(match[1]):
         raise InvalidRequest("size", f'"{text}" is not a size; write it like "2GB" or "500MB"')
     return int(float(match[1]) * _UNITS[unit])
 
@@ -45,7 +48,7 @@ def find_devices(wanted: list[str]) -> list[DeviceConfig]:
 
     Raises InvalidRequest for a name that makes no sense or a card that is not there.
     """
-    cards = gpu_readings.gpus()
+    cards = _visible(gpu_readings.gpus(), os.environ.get("CUDA_VISIBLE_DEVICES"))
     found: list[DeviceConfig] = []
     for entry in wanted:
         kind, _, rest = entry.partition(":")
@@ -71,7 +74,22 @@ def find_devices(wanted: list[str]) -> list[DeviceConfig]:
     return found
 
 
-def _card(card: gpu_readings.GPU) -> DeviceConfig:
+def _visible(cards: list[GPU], variable: str | None) -> list[GPU]:
+    """The cards that CUDA_VISIBLE_DEVICES leaves to this process, by index or by UUID.
+
+    A batch system gives a job some of a machine's cards in this way; the others are not ours.
+    """
+    if variable is None:
+        return cards
+    names = [name.strip() for name in variable.split(",") if name.strip()]
+    return [
+        card
+        for card in cards
+        if any(name == str(card.index) or card.uuid.startswith(name) for name in names)
+    ]
+
+
+def _card(card: GPU) -> DeviceConfig:
     return DeviceConfig(f"cuda:{card.index}", card.name, card.uuid, card.total_bytes)
 
 

@@ -102,6 +102,7 @@ class Runtime:
         self._group: TaskGroup | None = None
         self._reading = asyncio.Lock()
         self._catalogue_fault = ""
+        self._first_reading = asyncio.Event()
 
     # life
 
@@ -126,15 +127,29 @@ class Runtime:
         finally:
             await self.stop()
 
+    async def catalogue_read(self) -> None:
+        """Waits until the catalogue has been looked at once, milliseconds after the start."""
+        await self._first_reading.wait()
+
     async def _run(self) -> None:
+        self._make_folder()
         async with anyio.create_task_group() as group:
             self._group = group
             await self._read_catalogue()
+            self._first_reading.set()
             for supervisor in self._supervisors.values():
                 group.start_soon(supervisor.run)
             group.start_soon(self._keep_time)
             await self._stopping.wait()
             group.cancel_scope.cancel()
+
+    def _make_folder(self) -> None:
+        """Pictures and logs tell what people asked for: they are for the server's account only."""
+        try:
+            self.settings.data_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            # The workers and the jobs that need the folder will fail with this reason too.
+            self._log.error("%s: %s", self.settings.data_folder, error.strerror)
 
     async def _read_catalogue(self) -> None:
         # One at a time: the end of a download and a change of the file may come together, and

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import re
 import signal
 import socket
 import sys
@@ -22,6 +23,7 @@ from workshop_gpu.worker.protocol import (
 )
 
 _LAST_LINES_BYTES = 4000
+_SECRET = re.compile(r"TOKEN|PASSWORD|SECRET|API_KEY")
 _END_TIMEOUT_S = 5.0
 
 
@@ -140,12 +142,7 @@ def _open_log(path: Path) -> IO[bytes]:
 
 def _environment(device: DeviceConfig) -> dict[str, str]:
     """The server's environment, less its secrets, with this worker's one card visible."""
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if name
-        not in ("JUPYTER_TOKEN", "WORKSHOP_GPU_TOKEN", "JPY_API_TOKEN", "JUPYTERHUB_API_TOKEN")
-    }
+    kept = {name: value for name, value in os.environ.items() if not _SECRET.search(name)}
     return kept | {
         "CUDA_VISIBLE_DEVICES": device.gpu_uuid,
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
