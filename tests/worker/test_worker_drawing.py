@@ -52,6 +52,17 @@ def test_a_picture_equals_the_bare_pipelines_bit_for_bit(
 
 
 @pytest.mark.usefixtures("quiet_libraries")
+@pytest.mark.parametrize("steps", [1, 8])
+def test_flow_matching_takes_more_or_fewer_steps_than_it_was_made_for(
+    loaded: Host, steps: int
+) -> None:
+    wanted = params(steps=steps, guidance=1.0)
+    done = run(loaded, "other steps", "shapes-dit-turbo", wanted)
+    bare = bare_picture(bare_pipeline("shapes-dit-turbo"), wanted)
+    assert same_pixels(picture(done.images[0]), bare)
+
+
+@pytest.mark.usefixtures("quiet_libraries")
 def test_a_prompt_longer_than_the_tokenizer_is_cut_as_the_bare_pipeline_cuts_it(
     loaded: Host,
 ) -> None:

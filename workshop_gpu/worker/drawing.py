@@ -59,7 +59,10 @@ def check_params(model: OpenModel, params: GenerateParams) -> None:
     if params.images < 1:
         raise errors.InvalidRequest("images", "must be at least 1")
     scheduler = getattr(model.pipeline, "scheduler", None)
-    levels = getattr(getattr(scheduler, "config", None), "num_train_timesteps", None)
+    # Only schedulers that pick among the levels of training run out of them; those of flow
+    # matching divide their way as finely as one likes.
+    discrete = hasattr(scheduler, "alphas_cumprod")
+    levels = scheduler.config.num_train_timesteps if scheduler and discrete else None
     if params.steps < 1 or (levels and params.steps > levels):
         raise errors.InvalidRequest("steps", f"must be from 1 to {levels or 'the limit'}")
 
