@@ -11,8 +11,8 @@ def test_a_job_is_accepted_runs_and_its_image_can_be_fetched(person):
     answer = person.http.post("api/jobs", json=TURBO | {"seed": 7})
     assert answer.status_code == 201
     accepted = answer.json()
-    assert accepted["state"] == "queued"
-    assert accepted["position"] >= 1
+    # On an idle device with the model ready it runs before the answer is written.
+    assert (accepted["state"], accepted["position"] > 0) in {("queued", True), ("running", False)}
     assert answer.headers["Location"] == f"/workshop-gpu/api/jobs/{accepted['id']}"
 
     job = person.ended(accepted["id"])
