@@ -92,6 +92,7 @@ def save_flux(folder: Path) -> Path:
     from transformers import T5EncoderModel, T5Tokenizer
 
     torch.manual_seed(2)
+    t5 = T5EncoderModel.from_pretrained(str(ASSETS / "shapes-dit/text_encoder_3"))
     transformer = FluxTransformer2DModel(
         patch_size=1,
         in_channels=16,
@@ -99,7 +100,7 @@ def save_flux(folder: Path) -> Path:
         num_single_layers=1,
         attention_head_dim=16,
         num_attention_heads=2,
-        joint_attention_dim=192,
+        joint_attention_dim=t5.config.d_model,
         pooled_projection_dim=32,
         axes_dims_rope=[4, 4, 8],
         guidance_embeds=True,
@@ -107,7 +108,7 @@ def save_flux(folder: Path) -> Path:
     pipeline = FluxPipeline(
         vae=_vae(shift_factor=0.1, scaling_factor=0.5),
         text_encoder=_clip(projected=False),
-        text_encoder_2=T5EncoderModel.from_pretrained(str(ASSETS / "shapes-dit/text_encoder_3")),
+        text_encoder_2=t5,
         tokenizer=_tokenizer(),
         tokenizer_2=T5Tokenizer.from_pretrained(str(ASSETS / "shapes-dit/tokenizer_3")),
         transformer=transformer,
