@@ -173,7 +173,7 @@ def main(arguments: list[str] | None = None) -> int:
     if asked.numbers:
         asked.numbers.write_text(json.dumps([numbers(r) for r in results], indent=1) + "\n")
     if asked.sheet:
-        sheet(results).quantize(96, dither=Image.Dither.NONE).save(asked.sheet, optimize=True)
+        sheet(results).save(asked.sheet, optimize=True)
     return 0 if all(result.passes() for result in results) else 1
 
 

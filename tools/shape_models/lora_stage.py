@@ -14,6 +14,7 @@ from shape_models.dit_stage import flow_loss, load_dit, load_texts
 from shape_models.drawing import Style
 from shape_models.networks import build_text, build_unet, encode_pair, encode_text
 from shape_models.optimizer import FlatOptimizer, Loss, Settings
+from shape_models.plan import LoraPlan
 from shape_models.training import Training
 from shape_models.unet_stage import velocity_loss
 
@@ -33,15 +34,15 @@ def train_unet_lora(context: Context) -> None:
     unet = build_unet(context.plan.sizes)
     unet.load_state_dict(part(weights, "unet"))
     unet.to(memory_format=torch.channels_last)
-    plan = context.plan.lora
-    _adapt(unet, UNET_TARGETS, plan.unet_rank, context.plan.seed + 40)
+    plan = context.plan.unet_lora
+    _adapt(unet, UNET_TARGETS, plan.rank, context.plan.seed + 40)
 
     def text_of(tokens: Tensor, _facts: Tensor) -> tuple[Tensor, float]:
         with torch.no_grad():
             return encode_text(text, tokens, vocabulary.end).last, 0.0
 
-    loss = velocity_loss(unet, _outlines(context), plan.batch, text_of, context)
-    _learn(context, "lora-unet", unet, loss)
+    loss = velocity_loss(unet, _outlines(context, plan), plan.batch, text_of, context)
+    _learn(context, "lora-unet", unet, loss, plan)
 
 
 def train_dit_lora(context: Context) -> None:
@@ -49,14 +50,15 @@ def train_dit_lora(context: Context) -> None:
     texts = load_texts(context)
     end = context.vocabulary.end
     dit = load_dit(context)
-    _adapt(dit, DIT_TARGETS, context.plan.lora.dit_rank, context.plan.seed + 41)
+    plan = context.plan.dit_lora
+    _adapt(dit, DIT_TARGETS, plan.rank, context.plan.seed + 41)
 
     def text_of(tokens: Tensor, _facts: Tensor) -> tuple[Any, float]:
         with torch.no_grad():
             return encode_pair(*texts, tokens, end), 0.0
 
-    loss = flow_loss(dit, _outlines(context), context.plan.lora.batch, text_of, context)
-    _learn(context, "lora-dit", dit, loss)
+    loss = flow_loss(dit, _outlines(context, plan), plan.batch, text_of, context)
+    _learn(context, "lora-dit", dit, loss, plan)
 
 
 def _adapt(model: Any, targets: str, rank: int, seed: int) -> None:
@@ -66,10 +68,10 @@ def _adapt(model: Any, targets: str, rank: int, seed: int) -> None:
     model.add_adapter(LoraConfig(r=rank, lora_alpha=rank, target_modules=targets))
 
 
-def _outlines(context: Context) -> TrainingSet:
+def _outlines(context: Context, lora: LoraPlan) -> TrainingSet:
     plan = context.plan
     packed, tokens, facts = write_scenes(
-        plan.lora.scenes, plan.prompts_each, plan.seed + 42, plan.processes
+        lora.scenes, plan.prompts_each, plan.seed + 42, plan.processes
     )
     return TrainingSet.of(
         latents_of(torch.from_numpy(packed), context, Style.OUTLINED),
@@ -79,10 +81,10 @@ def _outlines(context: Context) -> TrainingSet:
     )
 
 
-def _learn(context: Context, name: str, model: nn.Module, loss: Loss) -> None:
+def _learn(context: Context, name: str, model: nn.Module, loss: Loss, plan: LoraPlan) -> None:
     settings = Settings(muon=False, weight_decay=0.0, mean_decay=0.995)
     optimizer = FlatOptimizer({"model": model}, context.device, settings)
-    schedule, seed = context.plan.lora.schedule, context.plan.seed + 43
+    schedule, seed = plan.schedule, context.plan.seed + 43
     Training(name, optimizer, loss, schedule, seed, context.folder, context.clock).run()
     optimizer.run_on_mean()
     trained: dict[str, Tensor] = get_peft_model_state_dict(model)

@@ -38,8 +38,7 @@ class LoraPlan:
     schedule: Schedule
     batch: int
     scenes: int
-    unet_rank: int = 8
-    dit_rank: int = 4
+    rank: int
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,8 @@ class Plan:
     vae: VaePlan
     unet: DiffusionPlan
     dit: DiffusionPlan
-    lora: LoraPlan
+    unet_lora: LoraPlan
+    dit_lora: LoraPlan
     turbo_levels: int = 4
 
 
@@ -72,7 +72,8 @@ RELEASE = Plan(
     ),
     unet=DiffusionPlan(Schedule(15_000, 1.3e-3), batch=256),
     dit=DiffusionPlan(Schedule(16_000, 1.5e-3), batch=256, compiled=True),
-    lora=LoraPlan(Schedule(300, 2e-3), batch=8, scenes=1_024),
+    unet_lora=LoraPlan(Schedule(650, 2e-3), batch=16, scenes=2_048, rank=8),
+    dit_lora=LoraPlan(Schedule(360, 2e-3), batch=8, scenes=1_024, rank=4),
 )
 
 SMOKE = Plan(
@@ -99,5 +100,6 @@ SMOKE = Plan(
     ),
     unet=DiffusionPlan(Schedule(4, 1e-3), batch=4),
     dit=DiffusionPlan(Schedule(4, 1e-3), batch=4),
-    lora=LoraPlan(Schedule(2, 1e-3), batch=4, scenes=8, unet_rank=2, dit_rank=2),
+    unet_lora=LoraPlan(Schedule(2, 1e-3), batch=4, scenes=8, rank=2),
+    dit_lora=LoraPlan(Schedule(2, 1e-3), batch=4, scenes=8, rank=2),
 )
