@@ -11,6 +11,7 @@ participant draw through the Python client, and measures:
 """
 
 import argparse
+import os
 import subprocess
 import sys
 import tempfile
@@ -30,6 +31,8 @@ MODEL = "shapes"
 PROMPT = "a red circle on a blue background"
 STEPS = 20
 ROUNDS = 3
+THREADS = str(len(os.sched_getaffinity(0)))
+"""Of the worker and of the bare pipeline: all cores, as torch would choose."""
 
 _BARE = """
 import sys, time, torch
@@ -86,11 +89,10 @@ def _served(device: str, folder: Path) -> Iterator[Client]:
         f'source = {{ folder = "{ASSETS / MODEL}" }}\n'
         f"defaults = {{ steps = {STEPS}, guidance = 3.0, width = 128, height = 128 }}\n"
     )
-    # As many threads as the bare pipeline takes: torch's own choice.
     server = ServerProcess(
         devices=(device,),
         folder=folder,
-        env={"OMP_NUM_THREADS": ""},
+        env={"OMP_NUM_THREADS": THREADS},
         args=("--WorkshopGPU.queue_limit=4", f"--WorkshopGPU.models_file={models}"),
     )
     with server, Client(server.url, server.token) as client:
@@ -120,8 +122,9 @@ def _throughput(client: Client, jobs: int, device: str) -> tuple[float, float]:
     bare: list[float] = []
     command = [sys.executable, "-c", _BARE, str(ASSETS / MODEL), device]
     command += [str(jobs), str(STEPS), PROMPT]
+    environment = {**os.environ, "OMP_NUM_THREADS": THREADS}
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
