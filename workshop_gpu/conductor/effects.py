@@ -35,6 +35,8 @@ class JobView(msgspec.Struct, frozen=True):
     started_s: float
     ended_s: float
     error: ErrorReport | None
+    batch: int = 1
+    """How many jobs are drawn together with it, itself included, once it runs."""
 
 
 class SlotView(msgspec.Struct, frozen=True):
@@ -120,11 +122,13 @@ class FetchModel(Effect, frozen=True):
 
 class RunJob(Effect, frozen=True):
     """Run the job; answered by JobStarted, JobProgressed, then JobFinished, JobFailed or
-    JobStopped."""
+    JobStopped. `others` are further jobs that are drawn together with it; each of them is
+    answered by itself."""
 
     device: str
     job: str
     model: str
+    others: tuple[str, ...] = ()
 
 
 class CancelJob(Effect, frozen=True):

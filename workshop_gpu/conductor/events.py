@@ -79,7 +79,12 @@ class FetchFailed(Event, frozen=True):
 
 class JobSubmitted(Event, frozen=True):
     """A checked request. Refused with ModelUnknown, ModelDisabled, ModelUnavailable,
-    ModelTooLarge, QueueFull or NoDevice."""
+    ModelTooLarge, QueueFull or NoDevice.
+
+    `batch`: how many images of its own it makes at once. `group`: waiting jobs of the same model
+    and the same group (not "") may run as one batch, whoever asked for them; the shell names it
+    by all that must be equal for that (size, steps, guidance, scheduler).
+    """
 
     job: str
     participant: str
@@ -89,6 +94,7 @@ class JobSubmitted(Event, frozen=True):
     pixels: int
     batch: int = 1
     priority: Priority = Priority.NORMAL
+    group: str = ""
 
 
 class JobCancelled(Event, frozen=True):
@@ -112,11 +118,15 @@ class JobProgressed(Event, frozen=True):
 
 
 class JobFinished(Event, frozen=True):
-    """The images are on disk. `peak_bytes` is working memory above the weights; 0: not measured."""
+    """The images are on disk. `peak_bytes` is working memory above the weights; 0: not measured.
+
+    `batch` jobs were drawn together; then `seconds_s` and `peak_bytes` are those of all of them.
+    """
 
     job: str
     seconds_s: float
     peak_bytes: int = 0
+    batch: int = 1
 
 
 class JobFailed(Event, frozen=True):

@@ -11,7 +11,8 @@ class Settings(msgspec.Struct, frozen=True):
     model is protected against being swapped back and forth. `rise_s`: a waiting job rises one
     priority class each time this long has passed (0: never). The margin of a device is
     `margin_fraction` of its memory, at most `margin_max_bytes`. `remembered_jobs` and
-    `remembered_holds`: how many ended ones are still known.
+    `remembered_holds`: how many ended ones are still known. `batch_limit`: how many jobs of one
+    group are drawn together at most (1: never more than one).
     """
 
     queue_limit: int = 3
@@ -22,3 +23,4 @@ class Settings(msgspec.Struct, frozen=True):
     margin_max_bytes: int = 1_000_000_000
     remembered_jobs: int = 1000
     remembered_holds: int = 1000
+    batch_limit: int = 4
