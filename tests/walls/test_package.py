@@ -49,7 +49,7 @@ def test_the_wheel_holds_the_shipped_models_and_no_pickle(wheel):
 
 def test_every_file_of_the_package_is_in_the_wheel(wheel):
     names = set(wheel.namelist())
-    kept = (".py", ".js", ".css", ".json", ".safetensors", ".yaml", ".typed")
+    kept = (".py", ".js", ".css", ".json", ".safetensors", ".toml", ".typed", ".yaml")
     files = [path for path in (ROOT / "workshop_gpu").rglob("*") if path.name.endswith(kept)]
     missing = {str(path.relative_to(ROOT)) for path in files} - names
     assert missing == set()

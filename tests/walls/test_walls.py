@@ -10,7 +10,7 @@ from tests.walls.imports import PACKAGE, imported_from, imports, sources, tree
 
 HEAVY = ("torch", "diffusers", "transformers", "accelerate", "safetensors", "numpy", "peft")
 WORKER_ONLY = ("torch", "diffusers", "transformers", "accelerate", "safetensors", "peft")
-FOLDERS = ("api", "catalogue", "cli", "client", "conductor", "host", "worker")
+FOLDERS = ("api", "catalogue", "cli", "client", "conductor", "host", "simulation", "worker")
 
 
 def named(path):
@@ -79,7 +79,8 @@ def test_the_client_knows_of_the_server_only_what_crosses_the_wire():
 
 def test_a_request_goes_one_way_and_never_back_up():
     above = {
-        "conductor": ("api", "app", "cli", "client", "host", "catalogue", "worker"),
+        "conductor": ("api", "app", "cli", "client", "host", "catalogue", "simulation", "worker"),
+        "simulation": ("api", "app", "cli", "client", "host", "catalogue", "worker"),
         "catalogue": ("api", "app", "cli", "client", "host"),
         "worker": ("api", "app", "cli", "client", "host", "catalogue"),
         "host": ("api", "app", "cli", "client"),

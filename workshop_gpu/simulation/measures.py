@@ -1,0 +1,110 @@
+"""What came of a room, in the numbers that people feel."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+
+class Measures(msgspec.Struct, frozen=True):
+    """One policy in one room.
+
+    `wait_*`: seconds from the submission of a job until it begins, of all jobs.
+    `jain`: Jain's index of the GPU seconds that people's jobs ran, 1 where all got the same, 1/n
+    where one got all: among those who always have a job waiting, or among all where nobody does.
+    `swaps_per_hour`: loads. `overtaken_max_s`: the longest time between the moment when a job
+    behind another (in the policy's own order) began before it, and the moment when that other one
+    began at last.
+    """
+
+    images_per_hour: float
+    wait_p50_s: float
+    wait_p95_s: float
+    wait_max_s: float
+    jain: float
+    swaps_per_hour: float
+    overtaken_max_s: float
+
+
+@dataclass(slots=True)
+class _Job:
+    participant: str
+    submitted_s: float
+    overtaken_since_s: float | None = None
+
+
+@dataclass(slots=True)
+class Record:
+    """Takes down what happens until the room closes at `closes_s`; waits are followed to their
+    end."""
+
+    closes_s: float
+    loads: int = 0
+    images: int = 0
+    overtaken_max_s: float = 0.0
+    waits_s: list[float] = field(default_factory=list)
+    gpu_s: dict[str, float] = field(default_factory=dict)
+    _waiting: dict[str, _Job] = field(default_factory=dict)
+
+    @property
+    def waits(self) -> bool:
+        """Whether any job waits."""
+        return bool(self._waiting)
+
+    def submitted(self, job: str, participant: str, now: float) -> None:
+        self._waiting[job] = _Job(participant, now)
+
+    def load_began(self, now: float) -> None:
+        self.loads += now <= self.closes_s
+
+    def began(
+        self, jobs: Sequence[str], order: Sequence[str], seconds_s: float, now: float
+    ) -> None:
+        """Jobs begin together; `order` was the order of the waiting ones just before."""
+        for job in jobs:
+            self._begin(job, seconds_s / len(jobs), now)
+        for name in order:
+            if name == jobs[0]:
+                return
+            ahead = self._waiting.get(name)
+            if ahead is not None and ahead.overtaken_since_s is None:
+                ahead.overtaken_since_s = now
+
+    def _begin(self, name: str, seconds_s: float, now: float) -> None:
+        job = self._waiting.pop(name)
+        self.waits_s.append(now - job.submitted_s)
+        if job.overtaken_since_s is not None:
+            self.overtaken_max_s = max(self.overtaken_max_s, now - job.overtaken_since_s)
+        until_s = min(now + seconds_s, self.closes_s)
+        used_s = self.gpu_s.get(job.participant, 0.0)
+        self.gpu_s[job.participant] = used_s + max(0.0, until_s - now)
+
+    def ended(self, now: float) -> None:
+        self.images += now <= self.closes_s
+
+    def measures(self, among: Sequence[str]) -> Measures:
+        """The numbers; shares are compared among these participants."""
+        hours = self.closes_s / 3600
+        return Measures(
+            images_per_hour=round(self.images / hours, 1),
+            wait_p50_s=round(percentile(self.waits_s, 0.5), 2),
+            wait_p95_s=round(percentile(self.waits_s, 0.95), 2),
+            wait_max_s=round(max(self.waits_s, default=0.0), 2),
+            jain=round(jain([self.gpu_s.get(name, 0.0) for name in among]), 4),
+            swaps_per_hour=round(self.loads / hours, 1),
+            overtaken_max_s=round(self.overtaken_max_s, 2),
+        )
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The smallest value that so large a share of all does not exceed; 0 where there is none."""
+    if not values:
+        return 0.0
+    return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
+
+
+def jain(values: Sequence[float]) -> float:
+    """Jain's fairness index, (sum of x)² / (n · sum of x²); 1 where nobody got anything."""
+    squares = sum(value * value for value in values)
+    return sum(values) ** 2 / (len(values) * squares) if squares else 1.0
