@@ -4,12 +4,15 @@ from workshop_gpu.conductor.errors import ErrorReport, WorkshopError
 
 STATUS = {
     "invalid_request": 400,
+    "invalid_policy": 400,
     "not_json": 400,
     "not_allowed": 403,
     "not_found": 404,
     "model_unknown": 404,
     "job_unknown": 404,
     "hold_unknown": 404,
+    "reservation_unknown": 404,
+    "device_unknown": 404,
     "image_unknown": 404,
     "method_not_allowed": 405,
     "model_disabled": 409,
@@ -17,13 +20,17 @@ STATUS = {
     "model_not_loaded": 409,
     "job_ended": 409,
     "hold_ended": 410,
+    "reservation_ended": 410,
     "request_too_large": 413,
     "model_too_large": 422,
+    "reservation_too_large": 422,
     "queue_full": 429,
+    "too_many_reservations": 429,
     "job_cancelled": 499,
     "no_device": 503,
     "out_of_memory": 503,
     "model_unavailable": 503,
+    "time_limit": 504,
 }
 """HTTP status per kind; 500 for every other."""
 

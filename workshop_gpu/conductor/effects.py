@@ -7,7 +7,8 @@ knows (prompts, names, image addresses).
 import msgspec
 
 from workshop_gpu.conductor.errors import ErrorReport, Fact
-from workshop_gpu.conductor.states import JobState, Priority, SlotState
+from workshop_gpu.conductor.policy import Policy
+from workshop_gpu.conductor.states import JobState, Priority, ReservationState, SlotState
 
 
 class JobView(msgspec.Struct, frozen=True):
@@ -16,7 +17,8 @@ class JobView(msgspec.Struct, frozen=True):
     `position` counts from 1 among the waiting jobs (0 once it runs or has ended);
     `expected_wait_s` are seconds until it starts, None while nothing is known.
     `waiting_for` says in a word what a queued job waits for: "" (its turn), "download", "load",
-    "room", "device". Times are of the conductor's clock; -1.0 means not yet.
+    "room", "device", "reservation" (somebody has the GPU for their own code), "pause" (the
+    instructor paused the queue). Times are of the conductor's clock; -1.0 means not yet.
     """
 
     job: str
@@ -56,7 +58,11 @@ class SlotView(msgspec.Struct, frozen=True):
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """A named part of a GPU's memory. `kind`: weights, working, freeing, foreign, margin."""
+    """A named part of a GPU's memory.
+
+    `kind`: weights (of a model, or "shared by a, b"), freeing, working (of a job), cache (our
+    worker's, beyond the rest), reservation (its id), foreign (a process by its name), margin.
+    """
 
     kind: str
     name: str
@@ -85,6 +91,27 @@ class HoldView(msgspec.Struct, frozen=True):
     expires_in_s: float
 
 
+class ReservationView(msgspec.Struct, frozen=True):
+    """Room on a GPU for somebody's own code.
+
+    `size_bytes` None is the whole GPU. While it waits, `device` is the one that was asked for
+    (None: any), `position` counts from 1 among all who wait, `expected_wait_s` is None where
+    nobody knows, and `reason` says in words what it waits for. `expires_in_s` None: it has no
+    time of its own.
+    """
+
+    reservation: str
+    participant: str
+    kernel: str | None
+    device: str | None
+    size_bytes: int | None
+    state: ReservationState
+    position: int
+    expected_wait_s: float | None
+    expires_in_s: float | None
+    reason: str = ""
+
+
 class Snapshot(msgspec.Struct, frozen=True):
     """Everything that the conductor knows, at one moment."""
 
@@ -93,6 +120,9 @@ class Snapshot(msgspec.Struct, frozen=True):
     jobs: tuple[JobView, ...]
     """Waiting in their order, then running; ended jobs are not in it."""
     holds: tuple[HoldView, ...]
+    reservations: tuple[ReservationView, ...] = ()
+    """In the order in which they were asked for."""
+    policy: Policy = Policy()
 
 
 class Effect(msgspec.Struct, frozen=True):
@@ -118,6 +148,19 @@ class FetchModel(Effect, frozen=True):
     """Download the model; answered by CatalogueChanged with it on disk, or by FetchFailed."""
 
     model: str
+
+
+class StopFetch(Effect, frozen=True):
+    """The download takes too long: end it. Nothing more is expected of it."""
+
+    model: str
+
+
+class StopWorker(Effect, frozen=True):
+    """The device's worker takes too long over a load or a job: kill it; answered by WorkerDied."""
+
+    device: str
+    reason: str
 
 
 class RunJob(Effect, frozen=True):
@@ -163,6 +206,19 @@ class AnnounceHold(Effect, frozen=True):
 
     hold: HoldView
     ended: str = ""
+
+
+class AnnounceReservation(Effect, frozen=True):
+    """A reservation waits, was granted or renewed, or ended (`ended` says why, "" before)."""
+
+    reservation: ReservationView
+    ended: str = ""
+
+
+class AnnouncePolicy(Effect, frozen=True):
+    """The instructor's policy changed."""
+
+    policy: Policy
 
 
 class Notice(Effect, frozen=True):

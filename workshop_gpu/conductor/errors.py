@@ -198,6 +198,86 @@ class HoldEnded(WorkshopError):
         )
 
 
+class InvalidPolicy(WorkshopError):
+    """A policy has a value that is not allowed, or contradicts itself."""
+
+    kind = "invalid_policy"
+
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(f"{field}: {problem}. The policy stays as it was.", field=field)
+
+
+class ReservationUnknown(WorkshopError):
+    """No reservation of this kernel has this id."""
+
+    kind = "reservation_unknown"
+
+    def __init__(self, reservation: str) -> None:
+        super().__init__(f'You have no reservation "{reservation}".', reservation=reservation)
+
+
+class ReservationEnded(WorkshopError):
+    """The reservation ran out, was dropped, or ended with its kernel."""
+
+    kind = "reservation_ended"
+
+    def __init__(self, reservation: str) -> None:
+        super().__init__(
+            "The reservation has ended, and its room may be somebody else's by now. "
+            "Ask for a new one with wg.reserve.",
+            reservation=reservation,
+        )
+
+
+class ReservationTooLarge(WorkshopError):
+    """No GPU of this server, or not the one that was named, could ever give so much."""
+
+    kind = "reservation_too_large"
+
+    def __init__(self, device: str, needed_bytes: int, largest_bytes: int) -> None:
+        super().__init__(
+            f"{gigabytes(needed_bytes)} are more than {device} can give with everything else "
+            f"gone: {gigabytes(largest_bytes)}. Reserve less.",
+            needed_bytes=needed_bytes,
+            largest_bytes=largest_bytes,
+            missing_bytes=needed_bytes - largest_bytes,
+        )
+
+
+class TooManyReservations(WorkshopError):
+    """The participant already has as many reservations as one may have."""
+
+    kind = "too_many_reservations"
+
+    def __init__(self, count: int, limit: int) -> None:
+        super().__init__(
+            f"You already have {count} reservations (limit {limit}). End one of them first.",
+            count=count,
+            limit=limit,
+        )
+
+
+class DeviceUnknown(WorkshopError):
+    """This server has no such GPU."""
+
+    kind = "device_unknown"
+
+    def __init__(self, device: str, known: list[str]) -> None:
+        here = ", ".join(known) or "none"
+        super().__init__(f'There is no GPU "{device}". Here: {here}.', device=device, known=known)
+
+
+class TimeLimit(WorkshopError):
+    """A download, a load, a wait or a run took longer than the server allows."""
+
+    kind = "time_limit"
+
+    def __init__(self, what: str, limit_s: float, advice: str) -> None:
+        super().__init__(
+            f"{what} took longer than {limit_s:g} s. {advice}", what=what, limit_s=limit_s
+        )
+
+
 class NoDevice(WorkshopError):
     """This server has no GPU worker that could do the work."""
 

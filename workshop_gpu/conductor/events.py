@@ -7,6 +7,7 @@ seconds of one monotonic clock, passed to `Conductor.handle` as `now`.
 import msgspec
 
 from workshop_gpu.conductor.errors import ErrorReport
+from workshop_gpu.conductor.policy import Policy
 from workshop_gpu.conductor.states import Priority
 
 
@@ -62,12 +63,31 @@ class DeviceGone(Event, frozen=True):
     reason: str
 
 
+class ForeignProcess(msgspec.Struct, frozen=True):
+    """A process that is not ours and holds memory of a GPU.
+
+    `name` is what people know it by (the notebook's, or the program's); `kernel` is the kernel
+    that it belongs to, None where it belongs to none of this server.
+    """
+
+    name: str
+    pid: int
+    kernel: str | None
+    bytes: int
+
+
 class MemoryRead(Event, frozen=True):
-    """The driver's reading: all bytes in use, and those in use by our worker (context included)."""
+    """The driver's reading: all bytes in use, and those in use by our worker (context included).
+
+    `processes` are those others that the driver names, at most all that is not ours. `taken_s` is
+    when the reading was taken, on the conductor's clock; None: after all that was told before.
+    """
 
     device: str
     used_bytes: int
     ours_bytes: int
+    processes: tuple[ForeignProcess, ...] = ()
+    taken_s: float | None = None
 
 
 class FetchFailed(Event, frozen=True):
@@ -151,13 +171,25 @@ class SlotProgressed(Event, frozen=True):
     total_bytes: int
 
 
+class PartBytes(msgspec.Struct, frozen=True):
+    """One component's weights on a device; `part` is the digest of its content."""
+
+    part: str
+    bytes: int
+
+
 class SlotLoaded(Event, frozen=True):
-    """The model is on the device; `weights_bytes` is measured."""
+    """The model is on the device; `weights_bytes` is measured.
+
+    `parts` name its components, so that one which several models of a device share counts once;
+    without them the model's weights count as its own.
+    """
 
     device: str
     model: str
     weights_bytes: int
     seconds_s: float
+    parts: tuple[PartBytes, ...] = ()
 
 
 class LoadFailed(Event, frozen=True):
@@ -212,8 +244,49 @@ class HoldDropped(Event, frozen=True):
     hold: str
 
 
+class ReservationAsked(Event, frozen=True):
+    """Room on a GPU for somebody's own code. It waits its turn among the jobs.
+
+    `size_bytes` None is the whole GPU: what runs there finishes and nothing new begins. `device`
+    None is whichever GPU has room first. It ends with its kernel, and `ttl_s` seconds after it
+    was asked for or renewed last (None: never). Without kernel and time it is the instructor's
+    own, and pinned models leave for it too. Refused with InvalidRequest, DeviceUnknown, NoDevice,
+    ReservationTooLarge or TooManyReservations.
+    """
+
+    reservation: str
+    participant: str
+    kernel: str | None
+    size_bytes: int | None
+    device: str | None = None
+    ttl_s: float | None = None
+
+
+class ReservationRenewed(Event, frozen=True):
+    """By the kernel that asked for it. Refused with InvalidRequest, ReservationUnknown (also
+    where it is another kernel's) or ReservationEnded."""
+
+    reservation: str
+    kernel: str | None
+    ttl_s: float
+
+
+class ReservationDropped(Event, frozen=True):
+    """Refused with ReservationUnknown or ReservationEnded."""
+
+    reservation: str
+
+
+class PolicyChanged(Event, frozen=True):
+    """The instructor's whole policy as it is from now on. Refused with InvalidPolicy or
+    ModelUnknown."""
+
+    policy: Policy
+
+
 class KernelGone(Event, frozen=True):
-    """A kernel ended or restarts: its holds go, its waiting jobs are cancelled."""
+    """A kernel ended or restarts: its holds and reservations go, its waiting jobs are
+    cancelled."""
 
     kernel: str
 

@@ -13,6 +13,11 @@ class Settings(msgspec.Struct, frozen=True):
     `margin_fraction` of its memory, at most `margin_max_bytes`. `remembered_jobs` and
     `remembered_holds`: how many ended ones are still known. `batch_limit`: how many jobs of one
     group are drawn together at most (1: never more than one).
+
+    Limits of time (0: none), each on its own: `download_limit_s`, `load_limit_s`, `wait_limit_s`
+    (from acceptance, without pauses, the model's download and its load) and `run_limit_s`.
+    `failed_load_s`: for how long a load that failed is not tried again, unless the instructor
+    asks. `reservation_limit`: reservations that one participant may have.
     """
 
     queue_limit: int = 3
@@ -24,3 +29,9 @@ class Settings(msgspec.Struct, frozen=True):
     remembered_jobs: int = 1000
     remembered_holds: int = 1000
     batch_limit: int = 4
+    download_limit_s: float = 3600.0
+    load_limit_s: float = 600.0
+    wait_limit_s: float = 0.0
+    run_limit_s: float = 3600.0
+    failed_load_s: float = 30.0
+    reservation_limit: int = 4

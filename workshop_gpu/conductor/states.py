@@ -1,4 +1,4 @@
-"""The states of slots, jobs and devices, and the priority classes of jobs."""
+"""The states of slots, jobs, devices and reservations, and the priority classes of jobs."""
 
 from enum import Enum, IntEnum
 
@@ -33,6 +33,13 @@ class DeviceState(str, Enum):
     STARTING = "starting"
     READY = "ready"
     LOST = "lost"
+
+
+class ReservationState(str, Enum):
+    """Room for somebody's own code: asked for, or theirs."""
+
+    WAITING = "waiting"
+    GRANTED = "granted"
 
 
 class Priority(IntEnum):

@@ -1,0 +1,105 @@
+"""What the instructor decides while the server runs; the shell keeps it across restarts."""
+
+import math
+from collections.abc import Mapping
+
+import msgspec
+
+from workshop_gpu.conductor.errors import InvalidPolicy
+from workshop_gpu.conductor.settings import Settings
+from workshop_gpu.conductor.states import Priority
+
+MAX_NAME_LENGTH = 200
+MAX_REASON_LENGTH = 500
+_MAX_ENTRIES = 10_000
+_MAX_WAITING = 10_000
+_DAY_S = 86_400.0
+
+
+class Policy(msgspec.Struct, frozen=True):
+    """All times in seconds.
+
+    `patience_s`, `queue_limit`, `min_residency_s`: as in `Settings`. `paused`: why nothing new
+    begins ("": the queue goes on). `withdrawn`: models that are not offered at present, with the
+    reason. `pinned` and `keep_warm_s` overrule the catalogue's for these models (-1: for ever).
+    `limits` are waiting jobs allowed to single participants (0: none), `priorities` the class of
+    theirs instead of "normal".
+    """
+
+    patience_s: float = 20.0
+    queue_limit: int = 3
+    min_residency_s: float = 10.0
+    paused: str = ""
+    withdrawn: dict[str, str] = {}
+    pinned: dict[str, bool] = {}
+    keep_warm_s: dict[str, float] = {}
+    limits: dict[str, int] = {}
+    priorities: dict[str, Priority] = {}
+
+    @classmethod
+    def of(cls, settings: Settings) -> "Policy":
+        """The policy of a server on which the instructor has changed nothing."""
+        patience_s = settings.patience_s
+        residency_s = min(settings.min_residency_s, patience_s)
+        return cls(patience_s, settings.queue_limit, residency_s)
+
+    def check(self) -> None:
+        """Raises InvalidPolicy for values out of bounds and for those that contradict each
+        other."""
+        _check_seconds("patience_s", self.patience_s, 0.0)
+        _check_seconds("min_residency_s", self.min_residency_s, 0.0)
+        _check_count("queue_limit", self.queue_limit, 1)
+        if self.min_residency_s > self.patience_s:
+            raise InvalidPolicy(
+                "min_residency_s",
+                f"{self.min_residency_s:g} s is longer than patience_s ({self.patience_s:g} s): "
+                "a model that has waited for the patience is loaded whatever is there",
+            )
+        for model, keep_s in self.keep_warm_s.items():
+            if keep_s != -1.0:
+                _check_seconds(f"keep_warm_s of {model[:MAX_NAME_LENGTH]}", keep_s, 0.0)
+        for participant, limit in self.limits.items():
+            _check_count(f"limits of {participant[:MAX_NAME_LENGTH]}", limit, 0)
+        self._check_names()
+        for model in self.withdrawn:
+            if self.pinned.get(model):
+                raise InvalidPolicy("pinned", f"{model} is withdrawn, so it cannot be pinned too")
+
+    def _check_names(self) -> None:
+        named: dict[str, Mapping[str, object]] = {
+            "withdrawn": self.withdrawn,
+            "pinned": self.pinned,
+            "keep_warm_s": self.keep_warm_s,
+            "limits": self.limits,
+            "priorities": self.priorities,
+        }
+        for field, names in named.items():
+            if len(names) > _MAX_ENTRIES:
+                raise InvalidPolicy(field, f"has more than {_MAX_ENTRIES} entries")
+            for name in names:
+                if name_problem(name):
+                    raise InvalidPolicy(field, f"a name in it {name_problem(name)}")
+        for field, reasons in (("withdrawn", self.withdrawn.values()), ("paused", [self.paused])):
+            if any(len(text) > MAX_REASON_LENGTH or not text.isprintable() for text in reasons):
+                problem = f"a reason is one line of at most {MAX_REASON_LENGTH} characters"
+                raise InvalidPolicy(field, problem)
+
+
+def name_problem(name: str) -> str:
+    """What is wrong with the name or id of a model, participant, kernel or device; "" if
+    nothing is."""
+    if not name:
+        return "is empty"
+    if len(name) > MAX_NAME_LENGTH:
+        return f"has {len(name)} characters ({MAX_NAME_LENGTH} are allowed)"
+    return "" if name.isprintable() else "has characters that cannot be shown"
+
+
+def _check_seconds(field: str, value: float, least: float) -> None:
+    if not (math.isfinite(value) and least <= value <= _DAY_S):
+        raise InvalidPolicy(field, f"{value:g} is not between {least:g} and {_DAY_S:.0f} seconds")
+
+
+def _check_count(field: str, value: int, least: int) -> None:
+    if not least <= value <= _MAX_WAITING:
+        raise InvalidPolicy(field, f"{value} is not between {least} and {_MAX_WAITING}")
