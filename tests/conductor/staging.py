@@ -31,17 +31,23 @@ def check_accounts(conductor: Conductor, now: float) -> None:
         assert held + device.free_bytes == device.total_bytes
 
 
+def transfers(order: Order) -> bool:
+    """Whether the order is for a device's transfer lane (else for its compute lane)."""
+    return not isinstance(order, effects.RunJob)
+
+
 @dataclass
 class Stage:
     """A conductor with its clock and everything it ever said.
 
-    `orders` are those that no worker has answered yet: there can be one for each device.
+    `orders` are those of each device that no worker has answered yet, the oldest first: at most
+    one for the lane that transfers and one for the lane that computes.
     """
 
     conductor: Conductor
     now: float = 0.0
     said: list[Effect] = field(default_factory=list)
-    orders: dict[str, Order] = field(default_factory=dict)
+    orders: dict[str, list[Order]] = field(default_factory=dict)
     submitted: int = 0
 
     def tell(self, event: events.Event) -> list[Effect]:
@@ -49,8 +55,9 @@ class Stage:
         new = self.conductor.handle(event, self.now)
         for effect in new:
             if isinstance(effect, Order):
-                assert effect.device not in self.orders, "a busy device got an order"
-                self.orders[effect.device] = effect
+                busy = [transfers(order) for order in self.orders.get(effect.device, [])]
+                assert transfers(effect) not in busy, "a busy lane got an order"
+                self.orders.setdefault(effect.device, []).append(effect)
         self.said += new
         check_accounts(self.conductor, self.now)
         return new
@@ -100,24 +107,39 @@ class Stage:
 
     # workers
 
-    def answer(self, device: str = "gpu0", weights_gb: float = 0.0) -> list[Effect]:
+    def take_order(self, device: str = "gpu0", which: str = "") -> Order:
+        """The device's oldest order, or the oldest that begins so ("load", "run job-1"): its
+        worker is about to answer it."""
+        orders = self.orders[device]
+        order = next(each for each in orders if _text(each).startswith(which))
+        orders.remove(order)
+        if not orders:
+            del self.orders[device]
+        return order
+
+    def answer(
+        self, device: str = "gpu0", weights_gb: float = 0.0, which: str = ""
+    ) -> list[Effect]:
         """The device's worker does what it was told, with success."""
-        order = self.orders.pop(device)
-        match order:
+        match self.take_order(device, which):
             case effects.LoadModel(_, name):
                 weights_bytes = int(weights_gb * GB) or self.slot(name, device).bytes
                 return self.tell(events.SlotLoaded(device, name, weights_bytes, 6.0))
             case effects.EvictModel(_, name):
                 freed_bytes = self.slot(name, device).bytes
                 return self.tell(events.SlotEvicted(device, name, freed_bytes))
-            case effects.RunJob(_, job):
-                return self.tell(events.JobFinished(job, 5.0))
+            case effects.RunJob(_, job, _, others):
+                jobs, said = (job, *others), []
+                for each in jobs:
+                    said += self.tell(events.JobFinished(each, 5.0, batch=len(jobs)))
+                return said
 
-    def fail(self, device: str = "gpu0", kind: str = "load_failed") -> list[Effect]:
+    def fail(
+        self, device: str = "gpu0", kind: str = "load_failed", which: str = ""
+    ) -> list[Effect]:
         """The device's worker reports an error for what it was told."""
-        order = self.orders.pop(device)
         error = ErrorReport(kind, "it did not work")
-        match order:
+        match self.take_order(device, which):
             case effects.LoadModel(_, name):
                 return self.tell(events.LoadFailed(device, name, error))
             case effects.RunJob(_, job):
@@ -179,16 +201,12 @@ class Stage:
         return next(view.free_bytes for view in devices if view.device == device) / GB
 
     def order(self, device: str = "gpu0") -> str:
-        """What the device was told last and has not answered: "load a", "run job-1", ""."""
-        match self.orders.get(device):
-            case effects.LoadModel(_, name):
-                return f"load {name}"
-            case effects.EvictModel(_, name):
-                return f"evict {name}"
-            case effects.RunJob(_, job):
-                return f"run {job}"
-            case _:
-                return ""
+        """The oldest order that the device has not answered: "load a", "run job-1", ""."""
+        return next(iter(self.orders_of(device)), "")
+
+    def orders_of(self, device: str = "gpu0") -> list[str]:
+        """All orders that the device has not answered, the oldest first."""
+        return [_text(order) for order in self.orders.get(device, [])]
 
     def load(self, *models: str, device: str = "gpu0", who: str = "loader") -> None:
         """Makes models ready, each used once by somebody."""
@@ -197,6 +215,16 @@ class Stage:
             while self.order(device):
                 self.now += 1.0
                 self.answer(device)
+
+
+def _text(order: Order) -> str:
+    match order:
+        case effects.LoadModel(_, name):
+            return f"load {name}"
+        case effects.EvictModel(_, name):
+            return f"evict {name}"
+        case effects.RunJob(_, job):
+            return f"run {job}"
 
 
 def stage(
