@@ -1,14 +1,11 @@
 """Bytes and seconds, before and after they were measured."""
 
+import msgspec
 import pytest
 
-from workshop_gpu.conductor.estimates import (
-    Estimates,
-    bytes_by_name,
-    contradicts,
-    working_by_formula,
-)
-from workshop_gpu.conductor.events import ModelFacts
+from workshop_gpu.conductor.estimates import Estimates, bytes_by_name, contradicts
+from workshop_gpu.conductor.events import ModelFacts, PartBytes
+from workshop_gpu.conductor.learned import Learned
 
 GB = 1_000_000_000
 MB = 1_000_000
@@ -44,34 +41,6 @@ def test_a_name_says_something_of_the_size(name: str, size_bytes: int) -> None:
     assert bytes_by_name(name) == size_bytes
 
 
-def test_the_formula_makes_sense_from_tiny_models_to_large_ones() -> None:
-    tiny = working_by_formula(40 * MB, 128 * 128, 1)
-    assert 5 * MB < tiny < 20 * MB
-    large = working_by_formula(28 * GB, MEGAPIXEL, 1)
-    assert 2 * GB < large < 2.5 * GB
-    assert working_by_formula(28 * GB, MEGAPIXEL, 4) > 3 * large
-
-
-def test_a_measured_peak_replaces_the_formula_for_its_size_and_smaller_ones() -> None:
-    estimates = Estimates()
-    assert estimates.learn_working("m", MEGAPIXEL, 1, GB)
-    assert estimates.working_bytes("m", 28 * GB, MEGAPIXEL, 1) == int(1.1 * GB)
-    assert estimates.working_bytes("m", 28 * GB, MEGAPIXEL // 4, 1) == int(1.1 * GB)
-
-
-def test_a_larger_picture_than_any_measured_gets_more_by_its_pixels() -> None:
-    estimates = Estimates()
-    estimates.learn_working("m", MEGAPIXEL, 1, GB)
-    assert estimates.working_bytes("m", 28 * GB, MEGAPIXEL, 2) == int(2.5 * GB)
-
-
-def test_the_largest_peak_of_a_size_counts() -> None:
-    estimates = Estimates()
-    estimates.learn_working("m", MEGAPIXEL, 1, 2 * GB)
-    assert not estimates.learn_working("m", MEGAPIXEL, 1, GB)
-    assert estimates.working_bytes("m", 28 * GB, MEGAPIXEL, 1) == int(2.2 * GB)
-
-
 def test_nothing_is_learned_from_what_was_not_measured() -> None:
     estimates = Estimates()
     estimates.learn_weights("m", 0)
@@ -100,3 +69,52 @@ def test_a_contradiction_is_more_than_a_tenth_either_way() -> None:
     assert contradicts(28 * GB, 8 * GB)
     assert contradicts(8 * GB, 28 * GB)
     assert not contradicts(105, 100)
+
+
+def test_a_batch_that_never_ran_is_unknown_and_then_has_times_of_its_own() -> None:
+    estimates = Estimates()
+    estimates.learn_run("m", MEGAPIXEL, 10, 2.0)
+    assert estimates.run_s("m", MEGAPIXEL, 10, batch=2) is None
+    estimates.learn_run("m", MEGAPIXEL, 10, 2.5, batch=2)
+    assert estimates.run_s("m", MEGAPIXEL, 20, batch=2) == pytest.approx(5.0)
+    assert estimates.run_s("m", MEGAPIXEL, 10) == pytest.approx(2.0)
+
+
+def test_what_was_learned_survives_as_json() -> None:
+    first = Estimates()
+    first.learn_weights("m", 28 * GB, 30 * GB, (PartBytes("vae", GB),))
+    first.learn_working("m", MEGAPIXEL, 2, 3 * GB)
+    first.learn_load("m", 28 * GB, 6.5)
+    first.learn_run("m", MEGAPIXEL, 10, 2.0, batch=2)
+    kept = msgspec.json.decode(msgspec.json.encode(first.learned()), type=Learned)
+    second = Estimates(kept)
+    facts = ModelFacts("m", file_bytes=30 * GB)
+    assert second.learned() == first.learned()
+    assert second.weights_bytes(facts) == 28 * GB
+    assert second.parts(facts) == (PartBytes("vae", GB),)
+    assert second.working_bytes("m", 28 * GB, MEGAPIXEL, 2) == int(3.3 * GB)
+    assert second.load_s("m", 28 * GB) == 6.5
+    assert second.run_s("m", MEGAPIXEL, 10, batch=2) == pytest.approx(2.0)
+
+
+def test_a_measurement_of_other_files_than_those_on_disk_says_nothing() -> None:
+    estimates = Estimates()
+    estimates.learn_weights("m", 28 * GB, file_bytes=30 * GB)
+    assert estimates.weights_bytes(ModelFacts("m", file_bytes=30 * GB)) == 28 * GB
+    assert estimates.weights_bytes(ModelFacts("m", file_bytes=5 * GB)) == 5 * GB
+
+
+def test_models_with_one_denoiser_learn_from_each_other() -> None:
+    estimates = Estimates()
+    for name in ("large", "turbo"):
+        estimates.know(ModelFacts(name, denoiser="sd3-large"))
+    estimates.learn_working("large", MEGAPIXEL, 1, GB)
+    assert estimates.working_bytes("turbo", 28 * GB, MEGAPIXEL, 1) == int(1.1 * GB)
+    assert estimates.working_bytes("other", 28 * GB, MEGAPIXEL, 1) > 2 * GB
+
+
+def test_each_placement_has_peaks_of_its_own() -> None:
+    estimates = Estimates()
+    estimates.learn_working("m", MEGAPIXEL, 1, GB)
+    formula = Estimates().working_bytes("m", 28 * GB, MEGAPIXEL, 1)
+    assert estimates.working_bytes("m", 28 * GB, MEGAPIXEL, 1, "streamed") == formula

@@ -3,6 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from workshop_gpu.conductor.events import ForeignProcess, PartBytes
 from workshop_gpu.conductor.ledger import Ledger
 
 GB = 1_000_000_000
@@ -64,13 +65,184 @@ def test_a_reading_that_contradicts_itself_is_not_believed() -> None:
     assert account.foreign_bytes == 10 * GB
 
 
+def held(account: Ledger, kind: str) -> dict[str, int]:
+    return {each.name: each.bytes for each in account.holders() if each.kind == kind}
+
+
+# shared components
+
+VAE, ENCODERS = PartBytes("vae", GB), PartBytes("encoders", 10 * GB)
+LARGE, TURBO = PartBytes("large", 16 * GB), PartBytes("turbo", 15 * GB)
+
+
+def two_that_share() -> Ledger:
+    account = ledger()
+    account.set_weights("large", 28 * GB, (VAE, ENCODERS, LARGE))
+    account.set_weights("turbo", 26 * GB, (VAE, ENCODERS, TURBO))
+    return account
+
+
+def test_a_part_that_two_models_share_counts_once() -> None:
+    account = two_that_share()
+    assert account.free_bytes == (79 - 11 - 16 - 15 - 1) * GB
+    assert held(account, "weights") == {
+        "large": 17 * GB,
+        "turbo": 15 * GB,
+        "shared by large, turbo": 11 * GB,
+    }
+
+
+def test_a_shared_part_stays_until_the_last_of_its_models_leaves() -> None:
+    account = two_that_share()
+    assert account.leaving_bytes(["large"]) == 17 * GB
+    assert account.leaving_bytes(["large", "turbo"]) == 43 * GB
+    account.start_freeing("large")
+    assert account.freed("large") == 17 * GB
+    assert held(account, "weights") == {"turbo": 26 * GB}
+    assert account.leaving_bytes(["turbo"]) == 26 * GB
+
+
+def test_what_leaves_with_one_and_is_wanted_by_the_next_makes_no_room() -> None:
+    account = ledger()
+    account.set_weights("large", 28 * GB, (VAE, ENCODERS, LARGE))
+    assert account.leaving_bytes(["large"], wanted=(VAE, ENCODERS, TURBO)) == 17 * GB
+
+
+def test_a_load_brings_only_the_parts_that_are_not_here() -> None:
+    account = ledger()
+    account.set_weights("large", 28 * GB, (VAE, ENCODERS, LARGE))
+    before = account.free_bytes
+    assert account.present_bytes((VAE, ENCODERS, TURBO)) == 11 * GB
+    account.set_weights("turbo", 26 * GB, (VAE, ENCODERS, TURBO))
+    assert before - account.free_bytes == 15 * GB
+    account.drop_weights("turbo")
+    assert account.free_bytes == before
+
+
+# what others hold, by name
+
+NOTEBOOK = ForeignProcess("training.ipynb", 4711, "kernel-ada", 8 * GB)
+DESKTOP = ForeignProcess("Xorg", 99, None, GB)
+
+
+def test_others_are_named_as_far_as_the_driver_names_them() -> None:
+    account = ledger()
+    account.read(12 * GB, GB, (NOTEBOOK, DESKTOP))
+    assert held(account, "foreign") == {
+        "training.ipynb": 8 * GB,
+        "Xorg": GB,
+        "other processes": 2 * GB,
+    }
+
+
+def test_processes_never_hold_more_than_the_driver_says_is_used() -> None:
+    account = ledger()
+    account.read(5 * GB, 0, (NOTEBOOK, DESKTOP))
+    assert held(account, "foreign") == {"training.ipynb": 5 * GB}
+
+
+def test_two_processes_of_one_notebook_are_one_holder() -> None:
+    account = ledger()
+    child = ForeignProcess("training.ipynb", 4712, "kernel-ada", 2 * GB)
+    account.read(10 * GB, 0, (NOTEBOOK, child))
+    assert held(account, "foreign") == {"training.ipynb": 10 * GB}
+
+
+def test_a_reading_without_processes_leaves_the_names_as_they_were() -> None:
+    account = ledger()
+    account.read(9 * GB, 0, (NOTEBOOK,))
+    account.read(8 * GB, 0)
+    assert held(account, "foreign") == {"training.ipynb": 8 * GB}
+    account.read(8 * GB, 0, ())
+    assert held(account, "foreign") == {"other processes": 8 * GB}
+
+
+# reservations
+
+
+def test_what_a_kernel_holds_of_its_reservation_is_not_counted_twice() -> None:
+    account = ledger()
+    account.reserve("r", "kernel-ada", 10 * GB)
+    assert account.free_bytes == 69 * GB
+    account.read(8 * GB, 0, (NOTEBOOK,))
+    assert account.free_bytes == 69 * GB
+    assert held(account, "foreign") == {}
+    account.unreserve("r")
+    assert held(account, "foreign") == {"training.ipynb": 8 * GB}
+
+
+def test_what_a_kernel_holds_beyond_its_reservation_is_foreign() -> None:
+    account = ledger()
+    account.reserve("r", "kernel-ada", 5 * GB)
+    account.read(8 * GB, 0, (NOTEBOOK,))
+    assert held(account, "foreign") == {"training.ipynb": 3 * GB}
+    assert account.free_bytes == (79 - 5 - 3) * GB
+
+
+def test_a_reservation_does_not_cover_another_kernels_process() -> None:
+    account = ledger()
+    account.reserve("r", "kernel-bob", 10 * GB)
+    account.read(8 * GB, 0, (NOTEBOOK,))
+    assert account.free_bytes == (79 - 10 - 8) * GB
+
+
+def test_a_whole_device_leaves_nothing_free_whatever_comes_and_goes() -> None:
+    account = ledger()
+    account.reserve("r", None, None)
+    assert account.free_bytes == 0
+    assert held(account, "reservation") == {"r": 79 * GB}
+    account.read(20 * GB, 0)
+    assert account.free_bytes == 0
+    assert held(account, "reservation") == {"r": 59 * GB}
+    account.unreserve("r")
+    assert account.free_bytes == 59 * GB
+
+
+# the worker's own memory beyond what we know of
+
+
+def test_what_our_worker_holds_beyond_its_account_and_the_margin_is_its_cache() -> None:
+    account = ledger()
+    account.set_weights("a", 30 * GB)
+    account.read(used_bytes=36 * GB, ours_bytes=36 * GB)
+    assert held(account, "cache") == {"worker": 5 * GB}
+    assert account.free_bytes == (79 - 30 - 5) * GB
+
+
+def test_a_reading_from_before_our_last_change_says_nothing_of_the_cache() -> None:
+    account = ledger()
+    account.set_weights("a", 30 * GB)
+    account.start_freeing("a")
+    account.freed("a")
+    account.changed_s = 10.0
+    account.read(used_bytes=30 * GB, ours_bytes=30 * GB, taken_s=9.0)
+    assert held(account, "cache") == {}
+    account.read(used_bytes=30 * GB, ours_bytes=30 * GB, taken_s=11.0)
+    assert held(account, "cache") == {"worker": 29 * GB}
+
+
+def test_the_cache_goes_with_its_worker() -> None:
+    account = ledger()
+    account.read(used_bytes=6 * GB, ours_bytes=6 * GB)
+    assert account.free_bytes == 74 * GB
+    account.clear()
+    assert account.free_bytes == 79 * GB
+
+
 sizes = st.integers(0, 10**12)
 names = st.sampled_from("abc")
+parts = st.sets(st.sampled_from((VAE, ENCODERS, LARGE, TURBO)), max_size=3)
+processes = st.lists(
+    st.builds(ForeignProcess, names, st.integers(1, 9), st.none() | names, sizes), max_size=3
+)
 changes = st.one_of(
-    st.tuples(st.just("set_weights"), names, sizes),
+    st.tuples(st.just("set_weights"), names, sizes, parts),
     st.tuples(st.just("commit"), names, sizes),
-    st.tuples(st.just("read"), sizes, sizes),
-    st.tuples(st.sampled_from(("start_freeing", "freed", "release", "drop_weights")), names),
+    st.tuples(st.just("read"), sizes, sizes, st.none() | processes),
+    st.tuples(st.just("reserve"), names, st.none() | names, st.none() | sizes),
+    st.tuples(
+        st.sampled_from(("start_freeing", "freed", "release", "drop_weights", "unreserve")), names
+    ),
 )
 
 
@@ -79,5 +251,6 @@ def test_free_and_all_holders_are_always_the_total(steps: list[tuple[str, ...]])
     account = ledger()
     for name, *arguments in steps:
         getattr(account, name)(*arguments)
-        held = sum(holder.bytes for holder in account.holders())
-        assert held + account.free_bytes == account.total_bytes
+        holders = account.holders()
+        assert sum(each.bytes for each in holders) + account.free_bytes == account.total_bytes
+        assert len({(each.kind, each.name) for each in holders}) == len(holders)

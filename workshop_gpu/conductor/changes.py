@@ -106,7 +106,8 @@ class Changes:
         device.slots[model] = Slot(
             device.name, model, SlotState.LOADING, now, now, total_bytes=size_bytes
         )
-        device.ledger.set_weights(model, size_bytes)
+        parts = self.state.estimates.parts(self.state.models[model].facts)
+        device.ledger.set_weights(model, size_bytes, parts)
         device.begin(Activity.LOADING, model, now)
         self.effects.append(LoadModel(device.name, model, RESIDENT))
 

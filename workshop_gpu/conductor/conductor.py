@@ -7,6 +7,7 @@ from workshop_gpu.conductor.admission import living_hold, verdict
 from workshop_gpu.conductor.announcing import hold_view, job_view, snapshot
 from workshop_gpu.conductor.changes import Changes
 from workshop_gpu.conductor.effects import Effect, FetchModel, HoldView, JobView, Snapshot
+from workshop_gpu.conductor.estimates import Estimates
 from workshop_gpu.conductor.events import (
     CatalogueChanged,
     Event,
@@ -18,6 +19,7 @@ from workshop_gpu.conductor.events import (
     Tick,
 )
 from workshop_gpu.conductor.fetching import to_fetch
+from workshop_gpu.conductor.learned import Learned
 from workshop_gpu.conductor.ledger import Ledger
 from workshop_gpu.conductor.records import Device, Model, State
 from workshop_gpu.conductor.reports import DeviceFact, JobFact, Reports, SlotFact
@@ -33,16 +35,24 @@ class Conductor:
 
     `devices` are those that the server has; each is "starting" until its DeviceReady. Time is
     passed in, in seconds of one monotonic clock. It does no I/O and raises nothing but the
-    refusal of a request, after which nothing has changed.
+    refusal of a request, after which nothing has changed. `learned` is what an earlier life of
+    the server had learned on this machine (see `learned()`).
     """
 
-    def __init__(self, settings: Settings | None = None, devices: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        devices: tuple[str, ...] = (),
+        learned: Learned | None = None,
+    ) -> None:
         settings = settings or Settings()
         ledgers = {
             name: Ledger(settings.margin_fraction, settings.margin_max_bytes) for name in devices
         }
         self._state = State(
-            settings, {name: Device(name, ledger) for name, ledger in ledgers.items()}
+            settings,
+            {name: Device(name, ledger) for name, ledger in ledgers.items()},
+            estimates=Estimates(learned),
         )
         self._changes = Changes(self._state)
         self._requests = Requests(self._state, self._changes)
@@ -96,6 +106,10 @@ class Conductor:
 
     # looking
 
+    def learned(self) -> Learned:
+        """What was measured so far, to be kept for the next life of the server."""
+        return self._state.estimates.learned()
+
     def snapshot(self, now: float) -> Snapshot:
         """Everything, at this moment."""
         return snapshot(self._state, now)
@@ -121,6 +135,7 @@ class Conductor:
         before = state.models
         state.models = {}
         for facts in event.models:
+            state.estimates.know(facts)
             model = before.pop(facts.model, None) or Model(facts)
             state.models[facts.model] = model
             if model.facts != facts or not model.listed:

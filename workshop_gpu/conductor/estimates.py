@@ -1,12 +1,14 @@
 """How many bytes, how many seconds: guesses before, measurements after.
 
 Weights: explicit in the catalogue → measured on this machine → size of the files → the name.
-Working memory: measured peaks of the model → a formula. Seconds: learned only.
+Working memory: see `working_memory.py`. Seconds: learned only.
 """
 
 import re
 
-from workshop_gpu.conductor.events import ModelFacts
+from workshop_gpu.conductor.events import ModelFacts, PartBytes
+from workshop_gpu.conductor.learned import Learned, Weighed
+from workshop_gpu.conductor.working_memory import Peaks, by_formula
 
 _MEGAPIXEL = 1_000_000
 _GB = 1_000_000_000
@@ -25,24 +27,13 @@ _FAMILIES: tuple[tuple[str, int], ...] = (
 )
 _UNKNOWN_MODEL_BYTES = 6 * _GB
 
-# The formula: 1.5 GB for each megapixel was measured for pipelines of 4 GB and more
-# (SD3.5-Large at 1024 x 1024: peak 28.5 GiB over 27.6 GB of weights, decoding included);
-# activations of smaller models shrink with their width, hence with their weights.
-_BYTES_PER_PIXEL = 1500
-_SAFETY = 1.15
-_FULL_SIZE_BYTES = 4 * _GB
-_BASE_MAX_BYTES = _GB // 2
-
-# A peak measured at the same size or a larger one is trusted with little on top; one that is
-# carried over to a larger picture less, because attention may grow faster than the picture.
-_SAME_SIZE_SAFETY = 1.1
-_LARGER_SIZE_SAFETY = 1.25
-
 _CONTRADICTION = 0.1
 
 # Before anything was measured: seconds a step and megapixel, seconds a byte (an SSD's 1.5 GB/s).
 _GUESSED_STEP_S = 0.2
 _GUESSED_LOAD_S_PER_BYTE = 1 / 1.5e9
+
+_SIZES_KEPT = 256
 
 
 def contradicts(measured: int, estimated: int) -> bool:
@@ -59,58 +50,97 @@ def bytes_by_name(model: str) -> int:
     return next((size for family, size in _FAMILIES if family in name), _UNKNOWN_MODEL_BYTES)
 
 
-def working_by_formula(weights_bytes: int, pixels: int, batch: int) -> int:
-    """Working memory of a model that never ran: grows with the picture and, up to 4 GB of
-    weights, with the model. 40 MB at 128 × 128: about 10 MB; 28 GB at 1024 × 1024: 2.3 GB."""
-    scale = min(1.0, weights_bytes / _FULL_SIZE_BYTES)
-    activations = int(_BYTES_PER_PIXEL * pixels * batch * _SAFETY * scale)
-    return activations + min(_BASE_MAX_BYTES, weights_bytes // 4)
-
-
 class Estimates:
-    """What was learned on this machine, and the guesses where nothing was."""
+    """What was learned on this machine, and the guesses where nothing was.
 
-    def __init__(self) -> None:
-        self._weights: dict[str, int] = {}
-        self._peaks: dict[str, dict[int, int]] = {}
-        self._loads_s: dict[str, float] = {}
-        self._load_s_per_byte: float | None = None
-        self._steps_s: dict[str, dict[int, float]] = {}
+    `learned` is what an earlier life of the server has measured here.
+    """
 
-    # bytes
+    def __init__(self, learned: Learned | None = None) -> None:
+        kept = learned or Learned()
+        self._weights = {name: each for name, each in kept.weights.items() if each.bytes > 0}
+        self._peaks = {key: Peaks(sizes) for key, sizes in kept.peaks.items()}
+        self._loads_s = {name: each_s for name, each_s in kept.loads_s.items() if each_s > 0}
+        self._load_s_per_byte = kept.load_s_per_byte
+        self._steps_s = {
+            name: {batch: dict(sizes) for batch, sizes in batches.items()}
+            for name, batches in kept.steps_s.items()
+        }
+        self._denoisers: dict[str, str] = {}
+
+    def learned(self) -> Learned:
+        """All of it, to be kept."""
+        return Learned(
+            weights=dict(self._weights),
+            peaks={key: peaks.measured for key, peaks in self._peaks.items() if peaks},
+            loads_s=dict(self._loads_s),
+            load_s_per_byte=self._load_s_per_byte,
+            steps_s={
+                name: {batch: dict(sizes) for batch, sizes in batches.items()}
+                for name, batches in self._steps_s.items()
+            },
+        )
+
+    def know(self, facts: ModelFacts) -> None:
+        """The catalogue says which denoiser the model has."""
+        self._denoisers[facts.model] = facts.denoiser or facts.model
+
+    # bytes of weights
 
     def weights_bytes(self, facts: ModelFacts) -> int:
         """Bytes of a model's weights on a device. An explicit figure that a measurement
         exceeded is no longer believed."""
-        measured = self._weights.get(facts.model, 0)
+        weighed = self._weighed(facts)
+        measured = weighed.bytes if weighed else 0
         if facts.explicit_bytes:
             return max(facts.explicit_bytes, measured)
         return measured or facts.file_bytes or bytes_by_name(facts.model)
 
-    def learn_weights(self, model: str, measured_bytes: int) -> None:
+    def parts(self, facts: ModelFacts) -> tuple[PartBytes, ...]:
+        """The components that the model had when it was loaded last; () where unknown."""
+        weighed = self._weighed(facts)
+        return weighed.parts if weighed else ()
+
+    def learn_weights(
+        self,
+        model: str,
+        measured_bytes: int,
+        file_bytes: int = 0,
+        parts: tuple[PartBytes, ...] = (),
+    ) -> None:
+        """What the model's weights take, and by which of its parts."""
         if measured_bytes > 0:
-            self._weights[model] = measured_bytes
+            self._weights[model] = Weighed(measured_bytes, file_bytes, parts)
 
-    def working_bytes(self, model: str, weights_bytes: int, pixels: int, batch: int) -> int:
+    def _weighed(self, facts: ModelFacts) -> Weighed | None:
+        weighed = self._weights.get(facts.model)
+        if weighed is None:
+            return None
+        changed = weighed.file_bytes and facts.file_bytes not in (0, weighed.file_bytes)
+        return None if changed else weighed
+
+    # bytes beside the weights
+
+    def working_bytes(
+        self, model: str, weights_bytes: int, pixels: int, batch: int, placement: str = "resident"
+    ) -> int:
         """Bytes that a job needs beside the weights."""
-        peaks = self._peaks.get(model)
-        if not peaks:
-            return working_by_formula(weights_bytes, pixels, batch)
-        units = pixels * batch
-        as_large = [size for size in peaks if size >= units]
-        if as_large:
-            return int(peaks[min(as_large)] * _SAME_SIZE_SAFETY)
-        nearest = max(peaks)
-        return int(peaks[nearest] / nearest * units * _LARGER_SIZE_SAFETY)
+        peaks = self._peaks.get(self._key(model, placement))
+        if peaks:
+            return peaks.bytes_for(pixels * batch)
+        return by_formula(weights_bytes, pixels * batch)
 
-    def learn_working(self, model: str, pixels: int, batch: int, peak_bytes: int) -> bool:
+    def learn_working(
+        self, model: str, pixels: int, batch: int, peak_bytes: int, placement: str = "resident"
+    ) -> bool:
         """Notes a measured peak; says whether this size was measured for the first time."""
         if peak_bytes <= 0 or pixels * batch <= 0:
             return False
-        peaks = self._peaks.setdefault(model, {})
-        first = pixels * batch not in peaks
-        peaks[pixels * batch] = max(peak_bytes, peaks.get(pixels * batch, 0))
-        return first
+        peaks = self._peaks.setdefault(self._key(model, placement), Peaks())
+        return peaks.learn(pixels * batch, peak_bytes)
+
+    def _key(self, model: str, placement: str) -> str:
+        return f"{placement}/{self._denoisers.get(model, model)}"
 
     # seconds
 
@@ -134,10 +164,10 @@ class Estimates:
                 rate = seconds_s / weights_bytes
                 self._load_s_per_byte = _smoothed(self._load_s_per_byte, rate)
 
-    def run_s(self, model: str, pixels: int, steps: int) -> float | None:
-        """Seconds that a job runs; None while the model never ran. Another size than those
-        measured is scaled from the nearest by its pixels."""
-        known = self._steps_s.get(model)
+    def run_s(self, model: str, pixels: int, steps: int, batch: int = 1) -> float | None:
+        """Seconds that so many jobs run together; None while the model never ran so many.
+        Another size than those measured is scaled from the nearest by its pixels."""
+        known = self._steps_s.get(model, {}).get(batch)
         if not known:
             return None
         if pixels in known:
@@ -146,14 +176,19 @@ class Estimates:
         return known[nearest] * pixels / nearest * steps
 
     def run_guess_s(self, model: str, pixels: int, steps: int) -> float:
-        """As `run_s`, with a guess where nothing is known."""
+        """As `run_s` for one job, with a guess where nothing is known."""
         known = self.run_s(model, pixels, steps)
         return steps * pixels / _MEGAPIXEL * _GUESSED_STEP_S if known is None else known
 
-    def learn_run(self, model: str, pixels: int, steps: int, seconds_s: float) -> None:
+    def learn_run(
+        self, model: str, pixels: int, steps: int, seconds_s: float, batch: int = 1
+    ) -> None:
+        """What so many jobs took together, `steps` being those of one of them."""
         if seconds_s > 0 and steps > 0 and pixels > 0:
-            known = self._steps_s.setdefault(model, {})
+            known = self._steps_s.setdefault(model, {}).setdefault(batch, {})
             known[pixels] = _smoothed(known.get(pixels), seconds_s / steps)
+            if len(known) > _SIZES_KEPT:
+                del known[next(iter(known))]
 
 
 def _smoothed(before: float | None, measured: float) -> float:

@@ -21,7 +21,8 @@ class ModelFacts(msgspec.Struct, frozen=True):
     `explicit_bytes` is the instructor's own figure for the weights, `file_bytes` the size of the
     weight files times the format's factor; 0 where unknown. `problem` is set where the files
     cannot be used (missing, half a folder, pickle): such a model is never loaded. One that is
-    not `on_disk` yet is downloaded when somebody wants it.
+    not `on_disk` yet is downloaded when somebody wants it. Models that name the same `denoiser`
+    (the shape of its network, "": nobody else's) need equal working memory.
     """
 
     model: str
@@ -33,6 +34,7 @@ class ModelFacts(msgspec.Struct, frozen=True):
     explicit_bytes: int = 0
     file_bytes: int = 0
     on_disk: bool = True
+    denoiser: str = ""
 
 
 class CatalogueChanged(Event, frozen=True):
@@ -79,14 +81,15 @@ class ForeignProcess(msgspec.Struct, frozen=True):
 class MemoryRead(Event, frozen=True):
     """The driver's reading: all bytes in use, and those in use by our worker (context included).
 
-    `processes` are those others that the driver names, at most all that is not ours. `taken_s` is
-    when the reading was taken, on the conductor's clock; None: after all that was told before.
+    `processes` are those others that the driver names; None: it was not asked, and they are as
+    they were. `taken_s` is when the reading was taken, on the conductor's clock; None: after all
+    that was told before.
     """
 
     device: str
     used_bytes: int
     ours_bytes: int
-    processes: tuple[ForeignProcess, ...] = ()
+    processes: tuple[ForeignProcess, ...] | None = None
     taken_s: float | None = None
 
 

@@ -2,10 +2,24 @@
 
 Every byte has a named holder: `free_bytes` plus the sum over `holders()` is `total_bytes`, always.
 Bytes are integers, so nothing leaks by rounding. `free_bytes` is negative where others took what
-we had promised. Memory that a leaving slot has not given back yet counts as used.
+we had promised. Memory that a leaving slot has not given back yet counts as used. A component
+that several models share counts once.
 """
 
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+
 from workshop_gpu.conductor.effects import Holder
+from workshop_gpu.conductor.events import ForeignProcess, PartBytes
+from workshop_gpu.conductor.foreign import Foreign
+
+
+@dataclass(slots=True)
+class _Weights:
+    """What a model has on the device: its own bytes, and parts that others may have too."""
+
+    own_bytes: int
+    parts: frozenset[PartBytes] = frozenset()
 
 
 class Ledger:
@@ -15,15 +29,20 @@ class Ledger:
         self._margin_fraction = margin_fraction
         self._margin_max_bytes = margin_max_bytes
         self.total_bytes = 0
-        self.foreign_bytes = 0
-        self._weights: dict[str, int] = {}
+        self._foreign = Foreign()
+        self._weights: dict[str, _Weights] = {}
         self._freeing: dict[str, int] = {}
         self._working: dict[str, int] = {}
+        self._reserved: dict[str, int] = {}
+        self._whole: str | None = None
+        self._cache_bytes = 0
+        self.changed_s = float("-inf")
+        """When memory of ours was last given back: an older reading says nothing of it."""
 
     def open(self, total_bytes: int, foreign_bytes: int) -> None:
         """A worker stands ready on an empty device."""
         self.total_bytes = max(0, total_bytes)
-        self.foreign_bytes = max(0, foreign_bytes)
+        self._foreign.read(max(0, foreign_bytes))
         self.clear()
 
     def clear(self) -> None:
@@ -31,6 +50,7 @@ class Ledger:
         self._weights.clear()
         self._freeing.clear()
         self._working.clear()
+        self._cache_bytes = 0
 
     # sums
 
@@ -45,50 +65,106 @@ class Ledger:
         return self.total_bytes - self.margin_bytes
 
     @property
+    def foreign_bytes(self) -> int:
+        """What processes hold that are not ours, beyond what their kernels have reserved."""
+        return self._foreign.unreserved_bytes
+
+    @property
     def ours_bytes(self) -> int:
-        parts = (self._weights, self._freeing, self._working)
-        return sum(sum(part.values()) for part in parts)
+        """What our worker holds, or may take at any moment, by what we know."""
+        weights = sum(each.own_bytes for each in self._weights.values())
+        shared = sum(part.bytes for part in self._parts(self._weights))
+        return weights + shared + sum(self._freeing.values()) + sum(self._working.values())
 
     @property
     def free_bytes(self) -> int:
-        return self.total_bytes - self.margin_bytes - self.foreign_bytes - self.ours_bytes
+        left = self._left_bytes
+        return left if self._whole is None else min(0, left)
+
+    @property
+    def _left_bytes(self) -> int:
+        """What is free unless somebody has reserved the whole device."""
+        held = self.foreign_bytes + self.ours_bytes + self._cache_bytes
+        return self.most_bytes - held - sum(self._reserved.values())
 
     def holders(self) -> tuple[Holder, ...]:
         """Everybody who holds bytes, by kind and then in the order they came."""
-        named = (("weights", self._weights), ("freeing", self._freeing), ("working", self._working))
         holders = [
-            Holder(kind, name, size) for kind, part in named for name, size in part.items() if size
+            *self._holders_of_weights(),
+            *(Holder("freeing", name, size) for name, size in self._freeing.items()),
+            *(Holder("working", name, size) for name, size in self._working.items()),
+            Holder("cache", "worker", self._cache_bytes),
+            *(Holder("reservation", name, size) for name, size in self._reserved.items()),
         ]
-        if self.foreign_bytes:
-            holders.append(Holder("foreign", "other processes", self.foreign_bytes))
-        if self.margin_bytes:
-            holders.append(Holder("margin", "margin", self.margin_bytes))
-        return tuple(holders)
+        if self._whole is not None:
+            holders.append(Holder("reservation", self._whole, self._left_bytes))
+        holders += [Holder("foreign", name, size) for name, size in self._foreign.named()]
+        holders.append(Holder("margin", "margin", self.margin_bytes))
+        return tuple(holder for holder in holders if holder.bytes > 0)
 
-    # changes
+    def _holders_of_weights(self) -> Iterator[Holder]:
+        shared: dict[tuple[str, ...], int] = {}
+        for part in self._parts(self._weights):
+            users = tuple(name for name, each in self._weights.items() if part in each.parts)
+            shared[users] = shared.get(users, 0) + part.bytes
+        for name, each in self._weights.items():
+            yield Holder("weights", name, each.own_bytes + shared.pop((name,), 0))
+        for users, size_bytes in shared.items():
+            yield Holder("weights", f"shared by {', '.join(users)}", size_bytes)
 
-    def read(self, used_bytes: int, ours_bytes: int) -> bool:
+    # what the driver says
+
+    def read(
+        self,
+        used_bytes: int,
+        ours_bytes: int,
+        processes: Iterable[ForeignProcess] | None = None,
+        taken_s: float | None = None,
+    ) -> bool:
         """Takes over the driver's reading; says whether the account changed.
 
         Both numbers are of one reading, so that our own changes cancel out. A reading that
         contradicts itself (a failed query often reads as 0) changes nothing: believing it would
-        make memory look free that is not.
+        make memory look free that is not. What our worker holds beyond all we know of, and
+        beyond the margin that is there for it, is its cache: free for nobody else.
         """
         nonsense = used_bytes < ours_bytes or ours_bytes < 0
         blind = ours_bytes == 0 and bool(self._weights) and used_bytes > 0
         if nonsense or blind or not self.total_bytes:
             return False
-        foreign_bytes = min(used_bytes - ours_bytes, self.total_bytes)
-        changed = foreign_bytes != self.foreign_bytes
-        self.foreign_bytes = foreign_bytes
-        return changed
+        before = self._foreign.named(), self._cache_bytes
+        self._foreign.read(min(used_bytes - ours_bytes, self.total_bytes), processes)
+        if taken_s is None or taken_s > self.changed_s:
+            self._cache_bytes = max(0, ours_bytes - self.ours_bytes - self.margin_bytes)
+        return before != (self._foreign.named(), self._cache_bytes)
 
-    def set_weights(self, model: str, size_bytes: int) -> None:
-        """The weights of a slot: estimated when its load begins, measured when it has ended."""
-        self._weights[model] = max(0, size_bytes)
+    # weights
+
+    def set_weights(self, model: str, size_bytes: int, parts: Collection[PartBytes] = ()) -> None:
+        """The weights of a slot: estimated when its load begins, measured when it has ended.
+        What `parts` do not account for is the model's own."""
+        own_bytes = max(0, size_bytes - sum(part.bytes for part in set(parts)))
+        self._weights[model] = _Weights(own_bytes, frozenset(parts))
 
     def weights_bytes(self, model: str) -> int:
-        return self._weights.get(model, 0) + self._freeing.get(model, 0)
+        """All bytes that the model has here, shared ones included."""
+        each = self._weights.get(model)
+        if each is None:
+            return self._freeing.get(model, 0)
+        return each.own_bytes + sum(part.bytes for part in each.parts)
+
+    def present_bytes(self, parts: Collection[PartBytes]) -> int:
+        """How much of these parts is here already, so that a load need not bring it."""
+        here = self._parts(self._weights)
+        return sum(part.bytes for part in here.intersection(parts))
+
+    def leaving_bytes(self, models: Collection[str], wanted: Collection[PartBytes] = ()) -> int:
+        """What comes free if all these models leave: not what they share with others that stay,
+        nor what is `wanted` again by the one who comes."""
+        leaving = [self._weights[model] for model in models if model in self._weights]
+        stay = [name for name in self._weights if name not in models]
+        gone = self._parts(models) - self._parts(stay) - set(wanted)
+        return sum(each.own_bytes for each in leaving) + sum(part.bytes for part in gone)
 
     def drop_weights(self, model: str) -> None:
         """A load failed and left nothing behind."""
@@ -96,11 +172,18 @@ class Ledger:
 
     def start_freeing(self, model: str) -> None:
         """The slot leaves; its bytes count until they have come back."""
-        self._freeing[model] = self._weights.pop(model, 0)
+        self._freeing[model] = self.leaving_bytes((model,))
+        self._weights.pop(model, None)
 
     def freed(self, model: str) -> int:
         """The leaving slot's bytes came back; says how many the account had for it."""
         return self._freeing.pop(model, 0)
+
+    def _parts(self, models: Collection[str]) -> frozenset[PartBytes]:
+        of_each = (self._weights[model].parts for model in models if model in self._weights)
+        return frozenset[PartBytes]().union(*of_each)
+
+    # working memory
 
     def commit(self, job: str, working_bytes: int) -> None:
         """Promises working memory to a job, from the order to run it until its end."""
@@ -108,3 +191,21 @@ class Ledger:
 
     def release(self, job: str) -> None:
         self._working.pop(job, None)
+
+    # reservations
+
+    def reserve(self, reservation: str, kernel: str | None, size_bytes: int | None) -> None:
+        """The room is somebody's from here on (None: all that is left, whatever that becomes).
+        What the kernel's processes hold counts against it, not beside it."""
+        self.unreserve(reservation)
+        if size_bytes is None:
+            self._whole = reservation
+        else:
+            self._reserved[reservation] = size_bytes
+        self._foreign.cover(reservation, kernel, size_bytes)
+
+    def unreserve(self, reservation: str) -> None:
+        self._reserved.pop(reservation, None)
+        if self._whole == reservation:
+            self._whole = None
+        self._foreign.uncover(reservation)

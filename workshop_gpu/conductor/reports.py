@@ -53,7 +53,9 @@ class Reports:
                 self._changes.empty(device, reason, now)
                 device.state, device.reason = DeviceState.LOST, reason
             case MemoryRead() if device and device.state is DeviceState.READY:
-                device.ledger.read(event.used_bytes, event.ours_bytes)
+                device.ledger.read(
+                    event.used_bytes, event.ours_bytes, event.processes, event.taken_s
+                )
             case _:
                 pass
 
@@ -74,6 +76,8 @@ class Reports:
         slot = device.slots.get(event.model) if device else None
         if device is None or slot is None:
             return
+        if not isinstance(event, SlotProgressed):
+            device.ledger.changed_s = now
         if isinstance(event, SlotEvicted):
             if slot.state is SlotState.LEAVING and device.does(Activity.EVICTING, slot.model):
                 self._changes.remove_slot(slot, event.freed_bytes, slot.leaves_because)
@@ -108,17 +112,19 @@ class Reports:
             first.next_up = True
 
     def _correct_weights(self, event: SlotLoaded, device: Device) -> None:
-        if event.weights_bytes <= 0:
+        measured = max(event.weights_bytes, sum(part.bytes for part in set(event.parts)))
+        if measured <= 0:
             return
-        estimated = device.ledger.weights_bytes(event.model)
-        self._state.estimates.learn_weights(event.model, event.weights_bytes)
-        device.ledger.set_weights(event.model, event.weights_bytes)
-        if contradicts(event.weights_bytes, estimated):
-            measured = gigabytes(event.weights_bytes)
+        model, ledger = event.model, device.ledger
+        estimated = ledger.weights_bytes(model)
+        file_bytes = self._state.models[model].facts.file_bytes
+        self._state.estimates.learn_weights(model, measured, file_bytes, event.parts)
+        ledger.set_weights(model, measured, event.parts)
+        if contradicts(measured, estimated):
             self._notice(
-                f"Weights of {event.model} measured: {measured}, not {gigabytes(estimated)}.",
-                event.model,
-                event.weights_bytes,
+                f"Weights of {model} measured: {gigabytes(measured)}, not {gigabytes(estimated)}.",
+                model,
+                measured,
                 estimated,
             )
 
@@ -128,6 +134,8 @@ class Reports:
         job = self._state.running.get(event.job)
         if job is None:
             return
+        if isinstance(event, JobFinished | JobFailed | JobStopped):
+            self._state.devices[job.device or ""].ledger.changed_s = now
         match event:
             case JobStarted():
                 job.started_s = now
@@ -144,16 +152,18 @@ class Reports:
 
     def _learn(self, event: JobFinished, job: Job) -> None:
         request, estimates = job.request, self._state.estimates
-        estimates.learn_run(job.model, request.pixels, request.steps, event.seconds_s)
-        first = estimates.learn_working(job.model, request.pixels, request.batch, event.peak_bytes)
-        if first and contradicts(event.peak_bytes, job.working_bytes):
-            measured = gigabytes(event.peak_bytes)
+        model, pixels, batch = job.model, request.pixels, request.batch * max(1, event.batch)
+        weights_bytes = self._state.weights_bytes(model) if model in self._state.models else 0
+        estimated = estimates.working_bytes(model, weights_bytes, pixels, batch)
+        estimates.learn_run(model, pixels, request.steps, event.seconds_s, batch)
+        first = estimates.learn_working(model, pixels, batch, event.peak_bytes)
+        if first and contradicts(event.peak_bytes, estimated):
             self._notice(
-                f"Working memory of {job.model} measured: {measured}, "
-                f"not {gigabytes(job.working_bytes)} ({request.pixels} pixels).",
-                job.model,
+                f"Working memory of {model} measured: {gigabytes(event.peak_bytes)}, "
+                f"not {gigabytes(estimated)} ({batch} × {pixels} pixels).",
+                model,
                 event.peak_bytes,
-                job.working_bytes,
+                estimated,
             )
 
     def _notice(self, text: str, model: str, measured: int, estimated: int) -> None:

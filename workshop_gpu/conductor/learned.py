@@ -1,0 +1,28 @@
+"""What was measured on this machine, in a form that the shell can keep across restarts."""
+
+import msgspec
+
+from workshop_gpu.conductor.events import PartBytes
+
+
+class Weighed(msgspec.Struct, frozen=True):
+    """A model's weights on a device as they were measured. `file_bytes` are those of the files
+    at that time: after a change of the files the measurement says nothing."""
+
+    bytes: int
+    file_bytes: int = 0
+    parts: tuple[PartBytes, ...] = ()
+
+
+class Learned(msgspec.Struct, frozen=True):
+    """Everything that `Estimates` has learned; encode and decode it with msgspec.
+
+    `peaks`: working bytes by "placement/denoiser" and units (pixels × batch). `steps_s`: seconds
+    a step by model, jobs drawn together, and pixels.
+    """
+
+    weights: dict[str, Weighed] = {}
+    peaks: dict[str, dict[int, int]] = {}
+    loads_s: dict[str, float] = {}
+    load_s_per_byte: float | None = None
+    steps_s: dict[str, dict[int, dict[int, float]]] = {}
