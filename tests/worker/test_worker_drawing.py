@@ -111,9 +111,11 @@ def test_steps_are_counted_over_the_whole_job(loaded: Host) -> None:
     done, before = loaded.collect(protocol.Done)
     assert before[0] == protocol.Started("counted")
     progress = [report for report in before if isinstance(report, protocol.Progress)]
-    assert [(p.step, p.steps, p.image) for p in progress] == [
-        (step, 6, (step - 1) // 3) for step in range(1, 7)
-    ]
+    told = [p.step for p in progress]
+    # Steps that follow each other closely are told together.
+    assert told == sorted(set(told))
+    assert (told[0], told[-1]) == (1, 6)
+    assert all(p.steps == 6 and p.image == (p.step - 1) // 3 for p in progress)
     assert done.seconds_s > 0
 
 

@@ -1,5 +1,6 @@
 """The lane: one order after the other, in order of arrival; whatever happens, it goes on."""
 
+import math
 import os
 import queue
 import time
@@ -22,6 +23,10 @@ from workshop_gpu.worker.previews import PreviewMap, Sketcher
 EXIT_DEVICE_LOST = 5
 
 _IDLE_READING_S = 2.0
+
+_PROGRESS_INTERVAL_S = 0.2
+"""Between two reports of a job's steps; the first and the last are always told. Each report
+wakes the server and every client that watches, which slows a worker that shares their cores."""
 
 Order = protocol.Load | protocol.Evict | protocol.Run
 
@@ -172,13 +177,19 @@ class Engine:
         """What happens after each step of the job's image `index`."""
         steps = run.params.steps
         all_steps = steps * run.params.images
+        told_s = -math.inf
 
         def on_step(step: Step) -> None:
+            nonlocal told_s
             if self._link.cancellations.cancelled(run.job):
                 raise JobCancelled
             done = index * steps + min(steps, (step.index + 1) * steps // step.count)
             sketch = attempt(lambda: sketcher.sketch(step))
             preview = sketch.value if isinstance(sketch, Success) else b""
+            now_s = time.monotonic()
+            if not preview and done < all_steps and now_s - told_s < _PROGRESS_INTERVAL_S:
+                return
+            told_s = now_s
             self._link.send(protocol.Progress(run.job, done, all_steps, index, preview))
 
         return on_step
