@@ -1,0 +1,460 @@
+"""Random people, kernels, workers, an instructor and other programs, who all do as they please."""
+
+import pickle
+from typing import ClassVar, get_args
+
+import hypothesis.strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from tests.conductor.outside import Outside
+from tests.conductor.promises import check
+from tests.conductor.staging import GB
+from workshop_gpu.conductor import effects, events
+from workshop_gpu.conductor.conductor import Conductor, Settings
+from workshop_gpu.conductor.errors import ErrorReport, ModelDisabled, QueueFull, WorkshopError
+from workshop_gpu.conductor.policy import Policy
+from workshop_gpu.conductor.requests import Request
+from workshop_gpu.conductor.states import Priority, SlotState
+
+DEVICES = ("gpu0", "gpu1")
+PEOPLE = ("ada", "bob", "cleo")
+SIZES = {"a": 30, "b": 30, "c": 20, "d": 45, "tiny": 1, "far": 10}
+FAR = "far"
+"""The model that is not on the disk at first."""
+STEPS = 20
+
+RESERVES = events.ReservationAsked in get_args(Request)
+HAS_POLICY = events.PolicyChanged in get_args(Request)
+
+people = st.sampled_from(PEOPLE)
+models = st.sampled_from(tuple(SIZES))
+devices = st.sampled_from(DEVICES)
+pixels = st.sampled_from((128 * 128, 512 * 512, 1024 * 1024))
+numbers = st.integers(0, 1000)
+
+
+def fact(name: str, **more: object) -> events.ModelFacts:
+    return events.ModelFacts(name, file_bytes=SIZES[name] * GB, **more)  # type: ignore[arg-type]
+
+
+class Crowd(RuleBasedStateMachine):
+    """Every rule is something that may happen at any moment."""
+
+    examples: ClassVar[int] = 0
+    steps: ClassVar[int] = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.made = 0
+        self.out = Outside()
+        self.gone: set[str] = set()
+        self.facts = {name: fact(name, on_disk=name != FAR) for name in SIZES}
+        type(self).examples += 1
+
+    @initialize(
+        queue_limit=st.integers(1, 3),
+        count=st.integers(1, 2),
+        batch_limit=st.sampled_from((1, 3)),
+        wait_limit_s=st.sampled_from((0.0, 0.0, 90.0)),
+    )
+    def open(self, queue_limit: int, count: int, batch_limit: int, wait_limit_s: float) -> None:
+        settings = Settings(
+            queue_limit=queue_limit,
+            remembered_jobs=10_000,
+            batch_limit=batch_limit,
+            wait_limit_s=wait_limit_s,
+        )
+        self.devices = DEVICES[:count]
+        self.conductor = Conductor(settings, self.devices)
+        self.out.policy = Policy.of(settings)
+        self.tell_catalogue()
+
+    # telling and asking
+
+    def tell(self, event: events.Event) -> None:
+        """A fact: never refused."""
+        self.out.happened(event)
+        self.out.take(self.conductor.handle(event, self.now))
+
+    def tell_catalogue(self) -> None:
+        self.tell(events.CatalogueChanged(tuple(self.facts.values())))
+
+    def ask(self, event: events.Event) -> WorkshopError | None:
+        """A request: accepted, or refused and then nothing has changed."""
+        before = pickle.dumps(self.conductor)
+        try:
+            new = self.conductor.handle(event, self.now)
+        except WorkshopError as refusal:
+            assert pickle.dumps(self.conductor) == before, "a refused request changed something"
+            return refusal
+        self.out.happened(event)
+        self.out.take(new)
+        return None
+
+    def new_id(self, kind: str) -> str:
+        self.made += 1
+        return f"{kind}-{self.made}"
+
+    def some_id(self, kind: str, number: int) -> str:
+        """Often one that was given, seldom one that never was."""
+        return f"{kind}-{number % (self.made + 2)}"
+
+    # people
+
+    @rule(
+        who=people,
+        model=models,
+        size=pixels,
+        priority=st.sampled_from(list(Priority)),
+        alone=st.booleans(),
+    )
+    def submit(self, who: str, model: str, size: int, priority: Priority, alone: bool) -> None:
+        waiting = self.out.waiting_of(who)
+        limit = self.out.policy.limits.get(who, self.out.policy.queue_limit)
+        group = "" if alone else f"of {size}"
+        job = self.new_id("job")
+        event = events.JobSubmitted(
+            job, who, f"k-{who}", model, STEPS, size, 1, priority, group=group
+        )
+        refusal = self.ask(event)
+        if refusal is None:
+            assert waiting < limit, "more jobs wait than one may have"
+            assert model not in self.out.policy.withdrawn
+        if isinstance(refusal, QueueFull):
+            assert waiting >= limit, "a job was refused although it was one of the few"
+        if isinstance(refusal, ModelDisabled):
+            facts = self.facts[model]
+            assert not facts.enabled or model in self.out.policy.withdrawn
+
+    @rule(who=people, model=models)
+    def submit_as_usual(self, who: str, model: str) -> None:
+        self.submit(who, model, 512 * 512, Priority.NORMAL, alone=False)
+
+    @rule(number=numbers)
+    def cancel(self, number: int) -> None:
+        self.ask(events.JobCancelled(self.some_id("job", number)))
+
+    @rule(who=people, model=models, ttl_s=st.sampled_from((1.0, 15.0, 300.0)))
+    def take_hold(self, who: str, model: str, ttl_s: float) -> None:
+        self.ask(events.HoldTaken(self.new_id("hold"), who, f"k-{who}", model, ttl_s))
+
+    @rule(number=numbers, drop=st.booleans())
+    def change_hold(self, number: int, drop: bool) -> None:
+        hold = self.some_id("hold", number)
+        self.ask(events.HoldDropped(hold) if drop else events.HoldRenewed(hold, 20.0))
+
+    @precondition(lambda self: RESERVES)
+    @rule(
+        who=people,
+        size_gb=st.sampled_from((None, 1, 30, 60, 200)),
+        device=st.sampled_from((None, *DEVICES)),
+        ttl_s=st.sampled_from((None, 15.0, 300.0)),
+    )
+    def reserve(
+        self, who: str, size_gb: int | None, device: str | None, ttl_s: float | None
+    ) -> None:
+        size_bytes = None if size_gb is None else size_gb * GB
+        reservation = self.new_id("room")
+        self.ask(events.ReservationAsked(reservation, who, f"k-{who}", size_bytes, device, ttl_s))
+
+    @precondition(lambda self: RESERVES)
+    @rule(number=numbers, who=people, drop=st.booleans())
+    def change_reservation(self, number: int, who: str, drop: bool) -> None:
+        name = self.some_id("room", number)
+        if drop:
+            self.ask(events.ReservationDropped(name))
+            assert name not in self.out.reservations
+            return
+        view = self.out.reservations.get(name)
+        refusal = self.ask(events.ReservationRenewed(name, f"k-{who}", 20.0))
+        if refusal is None:
+            assert view is not None
+            assert view.kernel == f"k-{who}", "another kernel's reservation was renewed"
+
+    @rule(who=people)
+    def kernel_ends(self, who: str) -> None:
+        kernel = f"k-{who}"
+        self.tell(events.KernelGone(kernel))
+        for views in (self.out.holds, self.out.reservations):
+            assert not [view for view in views.values() if view.kernel == kernel]
+
+    # the instructor
+
+    @rule(model=models, load=st.booleans())
+    def preload_or_evict(self, model: str, load: bool) -> None:
+        self.ask(events.ModelWanted(model) if load else events.EvictionAsked(model))
+
+    @precondition(lambda self: RESERVES)
+    @rule(device=st.sampled_from((None, *DEVICES)))
+    def clear_for_training(self, device: str | None) -> None:
+        self.ask(
+            events.ReservationAsked(self.new_id("room"), "instructor", None, None, device, None)
+        )
+
+    @rule(number=numbers)
+    def end_the_oldest_reservation(self, number: int) -> None:
+        if self.out.reservations:
+            self.ask(events.ReservationDropped(next(iter(self.out.reservations))))
+
+    @precondition(lambda self: HAS_POLICY)
+    @rule(
+        paused=st.sampled_from(("", "", "lunch")),
+        withdrawn=st.sampled_from(({}, {}, {"a": "too slow"}, {FAR: "not today"})),
+        pinned=st.sampled_from(({}, {}, {"tiny": True}, {"a": True}, {"c": False})),
+        limits=st.sampled_from(({}, {"ada": 0}, {"bob": 2})),
+        priorities=st.sampled_from(({}, {"cleo": Priority.HIGH})),
+        times_s=st.sampled_from(((20.0, 10.0), (20.0, 10.0), (5.0, 0.0), (5.0, 10.0))),
+        keep_warm_s=st.sampled_from(({}, {"a": 0.0}, {"tiny": -1.0}, {"b": -5.0})),
+    )
+    def change_policy(
+        self,
+        paused: str,
+        withdrawn: dict[str, str],
+        pinned: dict[str, bool],
+        limits: dict[str, int],
+        priorities: dict[str, Priority],
+        times_s: tuple[float, float],
+        keep_warm_s: dict[str, float],
+    ) -> None:
+        patience_s, min_residency_s = times_s
+        policy = Policy(
+            patience_s=patience_s,
+            min_residency_s=min_residency_s,
+            queue_limit=self.out.policy.queue_limit,
+            paused=paused,
+            withdrawn=withdrawn,
+            pinned=pinned,
+            keep_warm_s=keep_warm_s,
+            limits=limits,
+            priorities=priorities,
+        )
+        refusal = self.ask(events.PolicyChanged(policy))
+        contradicts = patience_s < min_residency_s or bool(set(withdrawn) & set(pinned))
+        assert (refusal is not None) or not contradicts
+
+    @rule(
+        model=models,
+        change=st.sampled_from(("pin", "unpin", "disable", "break", "mend", "short", "at once")),
+    )
+    def change_model(self, model: str, change: str) -> None:
+        self.facts[model] = fact(
+            model,
+            enabled=change != "disable",
+            problem="a file is missing" if change == "break" else "",
+            pinned=change == "pin" and model in ("c", "tiny"),
+            keep_warm_s={"short": 0.0, "at once": -1.0}.get(change, 900.0),
+            on_disk=model != FAR or model not in self.facts or self.facts[model].on_disk,
+        )
+        self.tell_catalogue()
+
+    @rule(model=models)
+    def remove_or_add_model(self, model: str) -> None:
+        if self.facts.pop(model, None) is None:
+            self.facts[model] = fact(model, on_disk=model != FAR)
+        self.tell_catalogue()
+
+    # time, workers, other programs
+
+    @rule(seconds_s=st.sampled_from((0.1, 1.0, 12.0, 30.0, 1000.0)))
+    def time_passes(self, seconds_s: float) -> None:
+        self.now += seconds_s
+        self.tell(events.Tick())
+
+    @rule(device=devices, foreign_gb=st.sampled_from((0, 0, 10, 40)))
+    def worker_is_ready(self, device: str, foreign_gb: int) -> None:
+        if device in self.devices and device not in {*self.out.workers, *self.gone}:
+            self.tell(events.DeviceReady(device, 80 * GB, foreign_gb * GB))
+
+    @precondition(lambda self: self.out.busy)
+    @rule(number=numbers, grown=st.sampled_from((1.0, 1.0, 1.3)), after_s=st.sampled_from((0, 2)))
+    def worker_succeeds(self, number: int, grown: float, after_s: float) -> None:
+        self.now += after_s
+        self.succeed(self.some_busy(number), number, grown)
+
+    @precondition(lambda self: self.out.busy)
+    @rule(number=numbers)
+    def worker_succeeds_as_usual(self, number: int) -> None:
+        self.worker_succeeds(number, 1.0, 2.0)
+
+    def some_busy(self, number: int) -> str:
+        return self.out.busy[number % len(self.out.busy)]
+
+    def succeed(self, device: str, number: int, grown: float = 1.0) -> None:
+        """One of its lanes answers; a batch answers one job after the other."""
+        worker = self.out.workers[device]
+        match worker.orders[number % len(worker.orders)]:
+            case effects.LoadModel(_, model):
+                size_bytes = int(SIZES[model] * GB * grown)
+                self.tell(events.SlotLoaded(device, model, size_bytes, 3.0, self.parts(model)))
+            case effects.EvictModel(_, model):
+                self.tell(events.SlotEvicted(device, model, GB))
+            case effects.RunJob(_, _, _, others):
+                job = worker.unanswered[number % len(worker.unanswered)]
+                self.tell(events.JobFinished(job, 5.0, int(grown * GB), 1 + len(others)))
+
+    def parts(self, model: str) -> tuple[events.PartBytes, ...]:
+        """Models a and b have their encoder in common."""
+        if model not in ("a", "b"):
+            return ()
+        return (
+            events.PartBytes("encoder", 10 * GB),
+            events.PartBytes(f"rest of {model}", (SIZES[model] - 10) * GB),
+        )
+
+    @precondition(lambda self: self.out.busy)
+    @rule(number=numbers)
+    def worker_fails(self, number: int) -> None:
+        device = self.some_busy(number)
+        worker = self.out.workers[device]
+        error = ErrorReport("out_of_memory", "no memory")
+        match worker.orders[number % len(worker.orders)]:
+            case effects.LoadModel(_, model):
+                self.tell(events.LoadFailed(device, model, error))
+            case effects.RunJob():
+                job = worker.unanswered[number % len(worker.unanswered)]
+                stopped = number % 2 == 0
+                self.tell(events.JobStopped(job) if stopped else events.JobFailed(job, error))
+            case _:
+                pass
+
+    @precondition(lambda self: self.out.busy)
+    @rule(number=numbers, step=st.integers(0, 30))
+    def worker_goes_on(self, number: int, step: int) -> None:
+        device = self.some_busy(number)
+        worker = self.out.workers[device]
+        match worker.orders[number % len(worker.orders)]:
+            case effects.LoadModel(_, model):
+                self.tell(events.SlotProgressed(device, model, step * GB, 30 * GB))
+            case effects.RunJob():
+                job = worker.unanswered[number % len(worker.unanswered)]
+                self.tell(events.JobStarted(job))
+                self.tell(events.JobProgressed(job, step, STEPS))
+            case _:
+                pass
+
+    @rule(device=devices)
+    def worker_dies(self, device: str) -> None:
+        self.tell(events.WorkerDied(device, "killed"))
+
+    @precondition(lambda self: any(each.told_to_stop for each in self.out.workers.values()))
+    @rule()
+    def worker_is_stopped(self) -> None:
+        for device, worker in sorted(self.out.workers.items()):
+            if worker.told_to_stop:
+                self.tell(events.WorkerDied(device, "it took too long"))
+
+    @precondition(lambda self: len(self.gone) == 0 and self.made > 8)
+    @rule(device=devices)
+    def device_is_given_up(self, device: str) -> None:
+        self.gone.add(device)
+        self.tell(events.DeviceGone(device, "its worker ended too often"))
+
+    @precondition(lambda self: self.out.fetching)
+    @rule(comes=st.booleans())
+    def download_ends(self, comes: bool) -> None:
+        if not comes:
+            self.tell(events.FetchFailed(FAR, ErrorReport("download_failed", "no network")))
+        elif FAR in self.facts:
+            self.facts[FAR] = fact(FAR)
+            self.tell_catalogue()
+
+    @rule(
+        device=devices,
+        used_gb=st.integers(0, 90),
+        ours_gb=st.integers(0, 90),
+        who=people,
+        theirs_gb=st.sampled_from((0, 0, 5, 30)),
+    )
+    def memory_is_read(
+        self, device: str, used_gb: int, ours_gb: int, who: str, theirs_gb: int
+    ) -> None:
+        others = (events.ForeignProcess(f"{who}.ipynb", 42, f"k-{who}", theirs_gb * GB),)
+        self.tell(
+            events.MemoryRead(device, used_gb * GB, ours_gb * GB, others if theirs_gb else ())
+        )
+
+    @rule(device=devices, model=models, number=numbers, kind=st.integers(0, 6))
+    def stale_fact_arrives(self, device: str, model: str, number: int, kind: int) -> None:
+        """Of a job or a model that no worker is busy with: it changes nothing."""
+        job = self.some_id("job", number)
+        if any(job in worker.unanswered for worker in self.out.workers.values()):
+            return
+        worker = self.out.workers.get(device)
+        if worker and worker.transfer and worker.transfer.model == model:
+            return
+        error = ErrorReport("load_failed", "late")
+        stale = (
+            events.SlotLoaded(device, model, GB, 1.0),
+            events.SlotEvicted(device, model, GB),
+            events.LoadFailed(device, model, error),
+            events.JobFinished(job, 1.0),
+            events.JobStopped(job),
+            events.JobFailed(job, error),
+            events.SlotProgressed(device, model, 1, 2),
+        )
+        before = self.conductor.snapshot(self.now)
+        self.out.take(self.conductor.handle(stale[kind], self.now))
+        assert self.conductor.snapshot(self.now) == before, "a stale fact changed something"
+
+    # promises
+
+    @invariant()
+    def promises_are_kept(self) -> None:
+        type(self).steps += 1
+        if hasattr(self, "conductor"):
+            check(self.conductor.snapshot(self.now), self.out)
+
+    def teardown(self) -> None:
+        """Left alone, every job ends and every byte comes back: the pause is over, nobody
+        reserves or pins, workers work, downloads come, time goes on."""
+        if not hasattr(self, "conductor"):
+            return
+        if HAS_POLICY:
+            quiet = Policy(queue_limit=self.out.policy.queue_limit)
+            assert self.ask(events.PolicyChanged(quiet)) is None
+        for name in list(self.out.reservations):
+            self.ask(events.ReservationDropped(name))
+        self.facts = {
+            name: fact(name, on_disk=each.on_disk, problem=each.problem)
+            for name, each in self.facts.items()
+        }
+        self.tell_catalogue()
+        for _ in range(400):
+            if not self.out.living:
+                break
+            self.everybody_works()
+        assert not self.out.living, f"waits for ever: {self.conductor.snapshot(self.now).jobs}"
+        seen = self.conductor.snapshot(self.now)
+        check(seen, self.out)
+        left = [each.state for each in seen.slots if each.state is SlotState.LEAVING]
+        kinds = {holder.kind for device in seen.devices for holder in device.holders}
+        assert not kinds & {"working", "reservation"}
+        assert ("freeing" in kinds) == bool(left)
+
+    def everybody_works(self) -> None:
+        for device in self.devices:
+            worker = self.out.workers.get(device)
+            if worker and worker.told_to_stop:
+                self.tell(events.WorkerDied(device, "it took too long"))
+            if device not in {*self.out.workers, *self.gone}:
+                self.tell(events.DeviceReady(device, 80 * GB, 0))
+            self.read_honestly(device)
+        if self.out.fetching and FAR in self.facts:
+            self.facts[FAR] = fact(FAR)
+            self.tell_catalogue()
+        for device in self.out.busy:
+            self.now += 1.0
+            self.succeed(device, 0)
+        self.now += 5.0
+        self.tell(events.Tick())
+
+    def read_honestly(self, device: str) -> None:
+        """The driver sees what is ours and nothing else."""
+        held = [
+            holder.bytes
+            for view in self.conductor.snapshot(self.now).devices
+            for holder in view.holders
+            if view.device == device and holder.kind in ("weights", "freeing", "working")
+        ]
+        self.tell(events.MemoryRead(device, sum(held), sum(held)))

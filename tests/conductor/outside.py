@@ -1,0 +1,224 @@
+"""The world outside of the conductor, as its orders made it: who does what, and what may be asked.
+
+It keeps its own account, from events and effects alone, so that a mistake in the conductor's
+records is not repeated here.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tests.conductor.staging import Order
+from workshop_gpu.conductor import effects, events
+from workshop_gpu.conductor.effects import Effect
+from workshop_gpu.conductor.policy import Policy
+from workshop_gpu.conductor.states import JobState, ReservationState
+
+
+@dataclass
+class Worker:
+    """What a living worker has on its device, and what it does in its two lanes."""
+
+    ready: set[str] = field(default_factory=set)
+    transfer: effects.LoadModel | effects.EvictModel | None = None
+    run: effects.RunJob | None = None
+    unanswered: list[str] = field(default_factory=list)
+    """Jobs of its run that it still draws."""
+    told_to_stop: bool = False
+
+    @property
+    def orders(self) -> list[Order]:
+        """What it has not answered yet."""
+        return [order for order in (self.transfer, self.run) if order is not None]
+
+
+@dataclass
+class Outside:
+    """Takes every event and every effect, and says at once if an effect should not have been."""
+
+    workers: dict[str, Worker] = field(default_factory=dict)
+    accepted: dict[str, events.JobSubmitted] = field(default_factory=dict)
+    announced: dict[str, effects.JobView] = field(default_factory=dict)
+    """Jobs that have not ended, as they were announced last."""
+    ended: dict[str, JobState] = field(default_factory=dict)
+    holds: dict[str, effects.HoldView] = field(default_factory=dict)
+    reservations: dict[str, effects.ReservationView] = field(default_factory=dict)
+    fetching: set[str] = field(default_factory=set)
+    facts: dict[str, events.ModelFacts] = field(default_factory=dict)
+    policy: Policy = field(default_factory=Policy)
+    asked_out: set[str] = field(default_factory=set)
+    """Models that the instructor had evicted and nobody asked for since: a pin waits."""
+    granted_to: set[str] = field(default_factory=set)
+    """Devices that gave something away just now: then it was there to give."""
+
+    # events that happened
+
+    def happened(self, event: events.Event) -> None:
+        """Takes an event that the conductor is about to be told, or that it accepted."""
+        match event:
+            case events.DeviceReady(device):
+                self.workers[device] = Worker()
+            case events.WorkerDied(device) | events.DeviceGone(device):
+                self.workers.pop(device, None)
+            case events.JobSubmitted(job, model=model):
+                self.accepted[job] = event
+                self.asked_out.discard(model)
+            case events.HoldTaken(model=model) | events.ModelWanted(model):
+                self.asked_out.discard(model)
+            case events.EvictionAsked(model):
+                self.asked_out.add(model)
+            case events.PolicyChanged(policy):
+                self.policy = policy
+            case events.CatalogueChanged(models):
+                self.facts = {facts.model: facts for facts in models}
+                self.fetching -= {facts.model for facts in models if facts.on_disk}
+                self.fetching &= set(self.facts)
+            case events.FetchFailed(model):
+                self.fetching.discard(model)
+            case _:
+                self._answered(event)
+
+    def _answered(self, event: events.Event) -> None:
+        match event:
+            case events.SlotLoaded(device, model):
+                worker = self.workers[device]
+                worker.transfer = None
+                worker.ready.add(model)
+            case events.LoadFailed(device) | events.SlotEvicted(device):
+                self.workers[device].transfer = None
+            case events.JobFinished(job) | events.JobFailed(job) | events.JobStopped(job):
+                worker = next(each for each in self.workers.values() if job in each.unanswered)
+                worker.unanswered.remove(job)
+                if not worker.unanswered:
+                    worker.run = None
+            case _:
+                pass
+
+    # effects that followed
+
+    def take(self, new: Iterable[Effect]) -> None:
+        """Takes effects in their order; fails where one should not have been."""
+        for effect in new:
+            match effect:
+                case effects.LoadModel():
+                    self._load(effect)
+                case effects.EvictModel():
+                    self._evict(effect)
+                case effects.RunJob():
+                    self._run(effect)
+                case effects.CancelJob(device, job):
+                    assert job in self.workers[device].unanswered, "a cancel hit another job"
+                case effects.StopWorker(device):
+                    assert not self.workers[device].told_to_stop, "a worker was stopped twice"
+                    self.workers[device].told_to_stop = True
+                case effects.FetchModel(model):
+                    assert model not in self.fetching, "a download was begun twice"
+                    self.fetching.add(model)
+                case effects.StopFetch(model):
+                    assert model in self.fetching, "a download that is not was stopped"
+                    self.fetching.discard(model)
+                case _:
+                    self._announced(effect)
+
+    def _load(self, order: effects.LoadModel) -> None:
+        worker = self._free_lane(order)
+        assert order.model not in worker.ready, "a model was loaded twice"
+        worker.transfer = order
+        self.granted_to.add(order.device)
+
+    def _evict(self, order: effects.EvictModel) -> None:
+        worker, model = self._free_lane(order), order.model
+        assert model in worker.ready, "a model left that is not there"
+        assert worker.run is None or worker.run.model != model, "a running model was evicted"
+        assert not [each for each in self.holds.values() if each.model == model], (
+            "a held model was evicted"
+        )
+        assert not self._pinned(model), "a pinned model was evicted"
+        worker.ready.remove(model)
+        worker.transfer = order
+
+    def _run(self, order: effects.RunJob) -> None:
+        worker, jobs = self._free_lane(order), (order.job, *order.others)
+        assert order.model in worker.ready, "a job runs on a model that is not there"
+        assert not self.policy.paused, "a job began in a pause"
+        assert len(set(jobs)) == len(jobs), "a job is twice in a batch"
+        requests = [self.accepted[job] for job in jobs]
+        assert {request.model for request in requests} == {order.model}
+        if order.others:
+            assert len({request.group for request in requests}) == 1, "a batch of two groups"
+            assert requests[0].group, "a batch of jobs that must run alone"
+        for job in jobs:
+            assert job not in self.ended, "a job began that had ended"
+            assert not any(job in each.unanswered for each in self.workers.values()), (
+                "a job runs twice"
+            )
+        worker.run, worker.unanswered = order, list(jobs)
+        self.granted_to.add(order.device)
+
+    def _free_lane(self, order: Order) -> Worker:
+        assert order.device in self.workers, "an order for a device without a worker"
+        worker = self.workers[order.device]
+        lane = worker.run if isinstance(order, effects.RunJob) else worker.transfer
+        assert lane is None, "a busy lane got an order"
+        if not isinstance(order, effects.EvictModel):
+            whole = [
+                each
+                for each in self.reservations.values()
+                if each.state is ReservationState.GRANTED
+                and each.device == order.device
+                and each.size_bytes is None
+            ]
+            assert not whole, "a GPU that is reserved as a whole got work"
+        return worker
+
+    def _pinned(self, model: str) -> bool:
+        facts = self.facts.get(model)
+        if facts is None or not facts.enabled or facts.problem or model in self.policy.withdrawn:
+            return False
+        cleared = any(view.kernel is None for view in self.reservations.values())
+        return (
+            self.policy.pinned.get(model, facts.pinned)
+            and model not in self.asked_out
+            and not cleared
+        )
+
+    def _announced(self, effect: Effect) -> None:
+        match effect:
+            case effects.AnnounceJob(view):
+                assert view.job not in self.ended, "a job was answered after its end"
+                if view.state.ended:
+                    self.ended[view.job] = view.state
+                    self.announced.pop(view.job, None)
+                else:
+                    self.announced[view.job] = view
+            case effects.AnnounceHold(view, ended):
+                self.holds[view.hold] = view
+                if ended:
+                    del self.holds[view.hold]
+            case effects.AnnounceReservation(view, ended):
+                before = self.reservations.get(view.reservation)
+                new = before is None or before.state is not view.state
+                if ended:
+                    self.reservations.pop(view.reservation, None)
+                    return
+                self.reservations[view.reservation] = view
+                if view.state is ReservationState.GRANTED and new:
+                    assert view.device in self.workers, "room on a device without a worker"
+                    self.granted_to.add(view.device)
+            case _:
+                pass
+
+    # looking
+
+    @property
+    def busy(self) -> list[str]:
+        """Devices whose workers have something to answer."""
+        return sorted(name for name, worker in self.workers.items() if worker.orders)
+
+    @property
+    def living(self) -> set[str]:
+        """Jobs that were accepted and not answered."""
+        return set(self.accepted) - set(self.ended)
+
+    def waiting_of(self, participant: str) -> int:
+        drawn = {job for worker in self.workers.values() for job in worker.unanswered}
+        return sum(self.accepted[job].participant == participant for job in self.living - drawn)
