@@ -81,10 +81,10 @@ def a_job(state: str = "queued", job_id: str = "1" * 32, **changes: Any) -> sche
     return msgspec.structs.replace(job, **changes)
 
 
-def a_png(prompt: str = "a red circle", seed: int = 7, side: int = 32) -> bytes:
+def a_png(prompt: str = "a red circle", seed: int = 7, side: int = 32, **others: int) -> bytes:
     """A PNG as the worker writes it."""
     params = {"prompt": prompt, "negative_prompt": "", "seed": seed, "steps": 20, "images": 1}
-    params |= {"guidance": 3.0, "width": side, "height": side}
+    params |= {"guidance": 3.0, "width": side, "height": side} | others
     record = {"model": "shapes", "params": params, "versions": {"torch": "2"}, "device": "cpu"}
     info = PngInfo()
     info.add_text("workshop_gpu", json.dumps(record))

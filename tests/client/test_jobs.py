@@ -190,3 +190,14 @@ def test_again_asks_for_the_same_and_says_when_a_picture_is_foreign(
     (body,) = fake.bodies("POST jobs")
     assert (body["prompt"], body["seed"], body["model"]) == ("a blue star", 11, "shapes")
     assert (body["width"], body["height"], body["images"]) == (32, 32, 1)
+    assert (body["batch"], body["place"]) == (1, 0)
+
+
+def test_again_asks_for_as_many_as_the_picture_was_drawn_with(
+    client: Client, fake: FakeServer
+) -> None:
+    fake.answers["POST jobs"] = a_job("done")
+    fake.answers[IMAGE] = a_png()
+    client.again(a_png(batch=4, place=2), progress=False)
+    (body,) = fake.bodies("POST jobs")
+    assert (body["batch"], body["place"]) == (4, 2)

@@ -52,7 +52,8 @@ def bare(folder: Path, dtype: str = "float32") -> Any:
 def drawn(model: Any, wanted: Any = SMALL) -> Any:
     from workshop_gpu.worker.drawing import draw
 
-    return draw(model, wanted, wanted.seed, lambda step: None).image()
+    (picture,) = draw(model, [wanted], lambda step: None)
+    return picture.image()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
@@ -98,7 +99,7 @@ def test_packed_latents_get_previews_after_the_first_picture(flux: Path) -> None
 
     model, previews = opened(flux), PreviewMap()
     previews.guess_from_decoder(model.pipeline)
-    picture = draw(model, SMALL, 1, lambda step: None)
+    (picture,) = draw(model, [SMALL], lambda step: None)
     assert previews.jpeg(picture.latents, 32, 64) == b"", "tokens are no latent maps"
     previews.learn(picture)
     assert previews.jpeg(picture.latents, 32, 64)
@@ -120,7 +121,7 @@ def test_each_picture_has_a_scheduler_of_its_own(sdxl: Path) -> None:
     model = opened(sdxl)
     seen: list[Any] = []
     for _ in range(2):
-        draw(model, SMALL, 1, lambda step: seen.append(step.scheduler))
+        draw(model, [SMALL], lambda step: seen.append(step.scheduler))
     schedulers = {id(scheduler) for scheduler in seen} | {id(model.pipeline.scheduler)}
     assert len(schedulers) == 3
     assert model.pipeline.scheduler.num_inference_steps is None
@@ -138,7 +139,7 @@ def test_a_failed_job_lets_go_of_its_tensors(sdxl: Path) -> None:
         kept.append(weakref.ref(step.latents))
         raise ValueError("stumbled")
 
-    assert attempt(lambda: draw(model, SMALL, 1, stumble)) == Broken("ValueError: stumbled")
+    assert attempt(lambda: draw(model, [SMALL], stumble)) == Broken("ValueError: stumbled")
     gc.collect()
     assert kept[0]() is None
 
@@ -210,7 +211,7 @@ def test_guidance_goes_where_the_make_of_the_network_wants_it(distilled: bool) -
         ) -> None:
             """The parameters that both have."""
 
-    arguments = call_arguments(Pipeline(), params(guidance=4.0))
+    arguments = call_arguments(Pipeline(), [params(guidance=4.0)])
     name = "guidance_scale" if distilled else "true_cfg_scale"
     assert arguments[name] == 4.0
     assert arguments["negative_prompt"] == (None if distilled else " ")

@@ -104,11 +104,12 @@ def test_a_shipped_models_preview_resembles_its_picture_halfway(model: str) -> N
     opened = OpenModel(source, pipeline, 0, {})
     previews = PreviewMap()
     previews.guess_from_decoder(pipeline)
-    before_any = previews.jpeg(draw(opened, params(), 1, lambda step: None).latents, 128, 128)
+    (first,) = draw(opened, [params()], lambda step: None)
+    before_any = previews.jpeg(first.latents, 128, 128)
     assert shown(before_any).shape == (128, 128, 3)
-    previews.learn(draw(opened, params(steps=8), 1, lambda step: None))
+    previews.learn(*draw(opened, [params(steps=8, seed=1)], lambda step: None))
     steps: list[Step] = []
-    picture = draw(opened, params(steps=8), 2, steps.append)
+    (picture,) = draw(opened, [params(steps=8, seed=2)], steps.append)
     halfway = previews.jpeg(predicted_final(steps[3], steps[4]), 128, 128)
     final = previews.jpeg(predicted_final(steps[6], steps[7]), 128, 128)
     assert likeness(final, picture) > 0.8

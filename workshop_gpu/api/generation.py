@@ -16,6 +16,8 @@ MAX_SEED = 2**63 - 1
 """The largest seed that a generator takes; image i of a job uses seed + i."""
 _DRAWN_SEEDS = 2**32
 MAX_GUIDANCE = 100.0
+MAX_BATCH = 16
+"""The largest batch that a picture may be repeated in; no server draws larger ones."""
 
 
 def complete(request: GenerateRequest, spec: ModelSpec) -> GenerateParams:
@@ -44,6 +46,7 @@ def complete(request: GenerateRequest, spec: ModelSpec) -> GenerateParams:
         seed = secrets.randbelow(_DRAWN_SEEDS)
     else:
         seed = _within("seed", request.seed, 0, MAX_SEED - limits.max_images)
+    batch = _within("batch", request.batch, 1, MAX_BATCH)
     return GenerateParams(
         prompt=request.prompt,
         negative_prompt=request.negative_prompt,
@@ -53,6 +56,8 @@ def complete(request: GenerateRequest, spec: ModelSpec) -> GenerateParams:
         width=width,
         height=height,
         images=images,
+        batch=batch,
+        place=_within("place", request.place, 0, batch - 1),
     )
 
 

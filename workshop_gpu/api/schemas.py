@@ -16,7 +16,10 @@ from workshop_gpu.conductor.states import JobState, SlotState
 
 
 class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """POST jobs. What is None takes the model's default; a seed that is None is drawn."""
+    """POST jobs. What is None takes the model's default; a seed that is None is drawn.
+
+    `batch` and `place`, from a picture's record, repeat one that was drawn together with others.
+    """
 
     model: str
     prompt: str
@@ -27,6 +30,8 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     width: int | None = None
     height: int | None = None
     images: int = 1
+    batch: int = 1
+    place: int = 0
     priority: Literal["urgent", "high", "normal", "low", "batch"] = "normal"
 
 
@@ -82,7 +87,7 @@ class Job(msgspec.Struct, frozen=True):
     ended_at: float | None
     seconds_s: float | None = None
     params: dict[str, str | int | float] | None = None
-    """prompt, negative_prompt, seed, steps, guidance, width, height, images"""
+    """prompt, negative_prompt, seed, steps, guidance, width, height, images, batch, place"""
     images: list[ImageInfo] = []
     error: ErrorReport | None = None
 

@@ -82,12 +82,18 @@ class Client:
         guidance: float | None = None,
         negative_prompt: str = "",
         images: int = 1,
+        batch: int = 1,
+        place: int = 0,
     ) -> JobHandle:
-        """Ask for pictures and return at once; the arguments are those of `generate`."""
+        """Ask for pictures and return at once; the arguments are those of `generate`.
+
+        `batch` and `place`, from a picture's metadata, repeat one that was drawn with others.
+        """
         width, height = parse_size(size)
         for name, value in (("seed", seed), ("steps", steps)):
             check_number(value, name)
-        check_number(images, "images", optional=False)
+        for number, name in ((images, "images"), (batch, "batch"), (place, "place")):
+            check_number(number, name, optional=False)
         check_number(guidance, "guidance", whole=False)
         request = schemas.GenerateRequest(
             model=pick_model(list(self.models()))
@@ -101,6 +107,8 @@ class Client:
             width=width,
             height=height,
             images=images,
+            batch=batch,
+            place=place,
         )
         self.events.start()
         job = self._http.post("jobs", schemas.Job, request)
@@ -157,6 +165,8 @@ class Client:
             size=size,
             guidance=made.get("guidance"),
             negative_prompt=made.get("negative_prompt", ""),
+            batch=made.get("batch", 1),
+            place=made.get("place", 0),
         )
         return wait_with_bar(handle, show=progress)[0]
 

@@ -13,7 +13,8 @@ from PIL.PngImagePlugin import PngImageFile, PngInfo
 from workshop_gpu.client.errors import BadRequest
 
 Metadata = dict[str, Any]
-"""prompt, negative_prompt, seed, steps, guidance, width, height, model, versions, device."""
+"""prompt, negative_prompt, seed, steps, guidance, width, height, batch, place, model, versions,
+device."""
 
 TEXT_CHUNK = "workshop_gpu"
 READABLE_CHUNK = "parameters"

@@ -214,7 +214,7 @@ class Runtime:
                     model=model,
                     steps=params.steps * params.images,
                     pixels=params.width * params.height,
-                    batch=1,
+                    batch=params.batch,
                     priority=priority,
                 )
             )

@@ -1,14 +1,18 @@
-"""One picture: the arguments of the pipeline's call, its steps, and whether it is a picture.
+"""One call of a pipeline: its arguments, its steps, and whether what comes out is a picture.
 
 What comes out is bit for bit what the same call on the bare pipeline gives: the pipeline's own
-loop runs, with the same arguments, and the callback only looks.
+loop runs, with the same arguments, and the callback only looks. A call may draw several pictures
+together. Each has its own prompt and the noise of its own seed, but sums are rounded in an order
+that depends on how many are drawn: so a picture is repeated bit for bit in a call of as many, at
+the same place, whatever stands at the others.
 """
 
 import copy
+import dataclasses
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +22,8 @@ from PIL import Image
 from workshop_gpu.conductor import errors
 from workshop_gpu.worker.pipelines import OpenModel
 from workshop_gpu.worker.protocol import GenerateParams
+
+Value = TypeVar("Value")
 
 _LARGEST_SEED = 2**64 - 1
 
@@ -34,6 +40,10 @@ class Step:
     count: int
     latents: torch.Tensor
     scheduler: Any
+
+    def of(self, place: int) -> "Step":
+        """The same for one picture of the call alone."""
+        return dataclasses.replace(self, latents=self.latents[place : place + 1])
 
 
 OnStep = Callable[[Step], None]
@@ -58,6 +68,8 @@ def check_params(model: OpenModel, params: GenerateParams) -> None:
         raise errors.InvalidRequest("seed", f"must be from 0 to {_LARGEST_SEED}")
     if params.images < 1:
         raise errors.InvalidRequest("images", "must be at least 1")
+    if not 0 <= params.place < params.batch:
+        raise errors.InvalidRequest("place", "must be from 0 to below batch")
     scheduler = getattr(model.pipeline, "scheduler", None)
     # Only schedulers that pick among the levels of training run out of them; those of flow
     # matching divide their way as finely as one likes.
@@ -67,55 +79,75 @@ def check_params(model: OpenModel, params: GenerateParams) -> None:
         raise errors.InvalidRequest("steps", f"must be from 1 to {levels or 'the limit'}")
 
 
-def draw(model: OpenModel, params: GenerateParams, seed: int, on_step: OnStep) -> Picture:
-    """Draw one picture with this seed. Raises JobCancelled, GenerationFailed, torch's errors."""
+def draw(model: OpenModel, wanted: Sequence[GenerateParams], on_step: OnStep) -> list[Picture]:
+    """Draw one picture for each of these in one call; all but prompts and seeds must be equal.
+
+    Raises JobCancelled, torch's errors and the pipeline's own.
+    """
     view = _view_with_own_scheduler(model.pipeline)
-    last_latents: list[torch.Tensor] = []
+    latents: list[torch.Tensor | None] = [None] * len(wanted)
 
     def after_step(pipeline: Any, index: int, _: Any, tensors: dict[str, Any]) -> dict[str, Any]:
-        count = getattr(pipeline, "num_timesteps", None) or params.steps
+        count = getattr(pipeline, "num_timesteps", None) or wanted[0].steps
         step = Step(index, count, tensors["latents"], pipeline.scheduler)
-        last_latents[:] = [step.latents]
+        latents[:] = [step.of(place).latents for place in range(len(wanted))]
         on_step(step)
         return {}
 
-    arguments = call_arguments(view, params)
-    arguments["generator"] = torch.Generator("cpu").manual_seed(seed)
+    arguments = call_arguments(view, wanted)
     if "callback_on_step_end" in inspect.signature(view.__call__).parameters:
         arguments["callback_on_step_end"] = after_step
     with torch.inference_mode():
-        pixels = view(**arguments, output_type="np").images[0]
-    latents = last_latents[0] if last_latents else None
-    if not np.isfinite(pixels).all() or (latents is not None and not latents.isfinite().all()):
+        images = view(**arguments, output_type="np").images
+    return [Picture(pixels, last) for pixels, last in zip(images, latents, strict=True)]
+
+
+def check_picture(model: OpenModel, picture: Picture) -> None:
+    """Refuse what is no picture. Raises GenerationFailed."""
+    latents = picture.latents
+    if not np.isfinite(picture.pixels).all() or (
+        latents is not None and not latents.isfinite().all()
+    ):
         raise errors.GenerationFailed(
             model.source.model,
             "the picture is not a number (NaN) somewhere. Its VAE or denoiser probably does not "
             f"work in {_dtype_names(model)}: set another dtype for this model.",
         )
-    return Picture(pixels, latents)
 
 
-def call_arguments(pipeline: Any, params: GenerateParams) -> dict[str, Any]:
+def call_arguments(pipeline: Any, wanted: Sequence[GenerateParams]) -> dict[str, Any]:
     """What this pipeline's call is given; a pipeline without a parameter does not get it.
 
     A true_cfg_scale beside a guidance_scale means that the latter goes into the network of
     guidance-distilled models (Flux) and that the others (Qwen-Image) are guided by the former.
     """
     accepted = inspect.signature(pipeline.__call__).parameters
+    params = wanted[0]
+    negative = _one_or_list([each.negative_prompt for each in wanted])
     arguments: dict[str, Any] = {
-        "prompt": params.prompt,
-        "negative_prompt": params.negative_prompt or None,
+        "prompt": _one_or_list([each.prompt for each in wanted]),
+        "negative_prompt": negative if any(each.negative_prompt for each in wanted) else None,
         "num_inference_steps": params.steps,
         "guidance_scale": params.guidance,
         "width": params.width,
         "height": params.height,
+        "generator": _one_or_list(
+            [torch.Generator("cpu").manual_seed(each.seed) for each in wanted]
+        ),
     }
     if "true_cfg_scale" in accepted and not _guidance_distilled(pipeline):
         del arguments["guidance_scale"]
         arguments["true_cfg_scale"] = params.guidance
         if params.guidance > 1:
-            arguments["negative_prompt"] = params.negative_prompt or " "
+            arguments["negative_prompt"] = _one_or_list(
+                [each.negative_prompt or " " for each in wanted]
+            )
     return {name: value for name, value in arguments.items() if name in accepted}
+
+
+def _one_or_list(values: list[Value]) -> Value | list[Value]:
+    """One picture is drawn by the same call as on the bare pipeline: without lists."""
+    return values[0] if len(values) == 1 else values
 
 
 def _guidance_distilled(pipeline: Any) -> bool:

@@ -1,6 +1,5 @@
 """The lane: one order after the other, in order of arrival; whatever happens, it goes on."""
 
-import math
 import os
 import queue
 import time
@@ -8,25 +7,19 @@ from collections.abc import Callable
 from functools import partial
 from importlib.metadata import version
 
-import msgspec
-
 from workshop_gpu.conductor import errors
 from workshop_gpu.worker import protocol
+from workshop_gpu.worker.batch import Batch, Drawn, divided
 from workshop_gpu.worker.devices import Device
-from workshop_gpu.worker.drawing import JobCancelled, Step, check_params, draw
 from workshop_gpu.worker.failures import Broken, Cancelled, Outcome, OutOfMemory, Success, attempt
-from workshop_gpu.worker.images import ImageRecord, encode_png
+from workshop_gpu.worker.images import ImageRecord
 from workshop_gpu.worker.link import Link, end_process
 from workshop_gpu.worker.pipelines import OpenModel, open_model, repair_dtypes
-from workshop_gpu.worker.previews import PreviewMap, Sketcher
+from workshop_gpu.worker.previews import PreviewMap
 
 EXIT_DEVICE_LOST = 5
 
 _IDLE_READING_S = 2.0
-
-_PROGRESS_INTERVAL_S = 0.2
-"""Between two reports of a job's steps; the first and the last are always told. Each report
-wakes the server and every client that watches, which slows a worker that shares their cores."""
 
 Order = protocol.Load | protocol.Evict | protocol.Run
 
@@ -133,75 +126,52 @@ class Engine:
     # Jobs
 
     def _run(self, run: protocol.Run) -> None:
-        if self._link.cancellations.cancelled(run.job):
-            # Cancelled in the inbox, behind a load or another job: it never starts.
-            outcome: Outcome[protocol.Done] = Cancelled()
-        else:
-            self._link.send(protocol.Started(run.job))
-            outcome = attempt(lambda: self._draw_all(run))
-        if not isinstance(outcome, Success):
-            self._clean_up(run.model)
-        self._link.cancellations.ended(run.job)
-        match outcome:
-            case Success(done):
-                self._link.send(done)
-            case Cancelled():
-                self._link.send(protocol.Stopped(run.job, self._memory()))
-            case _:
-                error = self._explain(
-                    outcome, "generating", partial(errors.GenerationFailed, run.model)
-                )
-                self._link.send(protocol.Failed(run.job, error, self._memory()))
-
-    def _draw_all(self, run: protocol.Run) -> protocol.Done:
-        started = time.monotonic()
         model = self._models.get(run.model)
+        for members in divided(run.members, model.pipeline if model else None):
+            batch = Batch(members, self._link, partial(self._answer, run.model))
+            outcome = attempt(partial(self._draw, batch, run.model))
+            if not isinstance(outcome, Success):
+                self._clean_up(run.model)
+                for job in batch.unanswered():
+                    self._answer(run.model, job, outcome)
+
+    def _draw(self, batch: Batch, name: str) -> None:
+        if not batch.start():
+            return
+        model = self._models.get(name)
         if model is None:
-            raise errors.GenerationFailed(run.model, "it is not loaded on this worker")
-        check_params(model, run.params)
-        self._device.start_peak()
+            raise errors.GenerationFailed(name, "it is not loaded on this worker")
         previews = self._previews[model.source.path]
-        sketcher = Sketcher(previews, run.params.height, run.params.width)
-        files = []
-        for index in range(run.params.images):
-            seed = run.params.seed + index
-            picture = draw(model, run.params, seed, self._watcher(run, index, sketcher))
-            files.append(encode_png(picture.image(), self._record(run, seed)))
-            attempt(partial(previews.learn, picture))  # a preview is never worth a picture
-            del picture
-        peak_bytes = self._device.peak_bytes()
-        seconds_s = time.monotonic() - started
-        return protocol.Done(run.job, files, seconds_s, peak_bytes, self._memory())
+        batch.draw(model, previews, self._device, partial(self._record, name))
 
-    def _watcher(self, run: protocol.Run, index: int, sketcher: Sketcher) -> Callable[[Step], None]:
-        """What happens after each step of the job's image `index`."""
-        steps = run.params.steps
-        all_steps = steps * run.params.images
-        told_s = -math.inf
-
-        def on_step(step: Step) -> None:
-            nonlocal told_s
-            if self._link.cancellations.cancelled(run.job):
-                raise JobCancelled
-            done = index * steps + min(steps, (step.index + 1) * steps // step.count)
-            sketch = attempt(lambda: sketcher.sketch(step))
-            preview = sketch.value if isinstance(sketch, Success) else b""
-            now_s = time.monotonic()
-            if not preview and done < all_steps and now_s - told_s < _PROGRESS_INTERVAL_S:
-                return
-            told_s = now_s
-            self._link.send(protocol.Progress(run.job, done, all_steps, index, preview))
-
-        return on_step
-
-    def _record(self, run: protocol.Run, seed: int) -> ImageRecord:
+    def _record(
+        self, model: str, params: protocol.GenerateParams, metadata: dict[str, str]
+    ) -> ImageRecord:
         return ImageRecord(
-            model=run.model,
-            params=msgspec.structs.replace(run.params, seed=seed, images=1),
-            metadata=run.metadata,
+            model=model,
+            params=params,
+            metadata=metadata,
             versions=self._versions,
             device=self._device.name,
         )
+
+    def _answer(self, model: str, job: str, outcome: Outcome[Drawn]) -> None:
+        self._link.cancellations.ended(job)
+        memory = self._memory()
+        match outcome:
+            case Success(drawn):
+                self._link.send(
+                    protocol.Done(
+                        job, drawn.files, drawn.seconds_s, drawn.peak_bytes, memory, drawn.batch
+                    )
+                )
+            case Cancelled():
+                self._link.send(protocol.Stopped(job, memory))
+            case _:
+                error = self._explain(
+                    outcome, "generating", partial(errors.GenerationFailed, model)
+                )
+                self._link.send(protocol.Failed(job, error, memory))
 
     def _clean_up(self, model: str) -> None:
         self._give_back()

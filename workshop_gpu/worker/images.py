@@ -19,7 +19,10 @@ _COMPRESS_LEVEL = 3
 
 
 class ImageRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """How one picture was made: with these `params` (its own seed, one image) it is made again."""
+    """How one picture was made: with these `params` (its own seed, one image) it is made again.
+
+    Of those drawn in the same call it tells the number, and nothing of what others asked for.
+    """
 
     model: str
     params: GenerateParams
@@ -53,5 +56,6 @@ def _readable(record: ImageRecord) -> str:
     lines.append(
         f"Steps: {params.steps}, CFG scale: {params.guidance:g}, Seed: {params.seed}, "
         f"Size: {params.width}x{params.height}, Model: {record.model}"
+        + (f", Batch size: {params.batch}, Batch pos: {params.place}" if params.batch > 1 else "")
     )
     return "\n".join(lines).replace("\x00", "")

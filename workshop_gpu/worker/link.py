@@ -88,9 +88,10 @@ class Link:
                 self.cancellations.cancel(job)
             case protocol.Shutdown():
                 end_process(EXIT_GONE)
-            case protocol.Run(job=job):
+            case protocol.Run():
                 # Known before it is in the inbox: the lane may end it before this thread goes on.
-                self.cancellations.arrived(job)
+                for member in order.members:
+                    self.cancellations.arrived(member.job)
                 self.inbox.put(order)
             case _:
                 self.inbox.put(order)

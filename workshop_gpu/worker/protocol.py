@@ -30,6 +30,8 @@ class GenerateParams(msgspec.Struct, frozen=True, kw_only=True):
     """What to draw, complete: nothing is left to a default. Sizes are pixels.
 
     Image `i` of the job is drawn with seed `seed + i`, so that each can be made again alone.
+    `batch` above 1 repeats a picture that was drawn in one call with others: as many are drawn,
+    all alike, and the one at `place` (from 0) is kept.
     """
 
     prompt: str
@@ -40,6 +42,8 @@ class GenerateParams(msgspec.Struct, frozen=True, kw_only=True):
     width: int
     height: int
     images: int = 1
+    batch: int = 1
+    place: int = 0
 
 
 # host → worker
@@ -58,16 +62,32 @@ class Evict(msgspec.Struct, frozen=True, tag="evict"):
     model: str
 
 
+class BatchMember(msgspec.Struct, frozen=True):
+    """A job that is drawn together with others. `metadata` is written into each of its images."""
+
+    job: str
+    params: GenerateParams
+    metadata: dict[str, str] = {}
+
+
 class Run(msgspec.Struct, frozen=True, tag="run"):
     """Run a job on a loaded model; answered by Started, Progress…, then Done, Failed or Stopped.
 
-    `metadata` is written into every image beside the parameters.
+    `metadata` is written into every image beside the parameters. `others` are further jobs for
+    this model, drawn in the same calls where they can be; each is answered for itself. One that
+    is cancelled is Stopped within a step, while the rest go on with the batch's memory.
     """
 
     job: str
     model: str
     params: GenerateParams
     metadata: dict[str, str] = {}
+    others: tuple[BatchMember, ...] = ()
+
+    @property
+    def members(self) -> tuple[BatchMember, ...]:
+        """All jobs of this order."""
+        return (BatchMember(self.job, self.params, self.metadata), *self.others)
 
 
 class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
@@ -160,6 +180,7 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
     """The job's images as PNG files with their metadata, in order.
 
     `peak_bytes` is the working memory above what was allocated before the job; 0: not measured.
+    `batch` jobs were drawn in the same calls; seconds and bytes are then those of all together.
     """
 
     job: str
@@ -167,6 +188,7 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
     seconds_s: float
     peak_bytes: int
     memory: Memory
+    batch: int = 1
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
@@ -178,7 +200,7 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
 
 
 class Stopped(msgspec.Struct, frozen=True, tag="stopped"):
-    """The job was cancelled and its working memory is free again."""
+    """The job was cancelled; its working memory is free again, in a batch with the last of it."""
 
     job: str
     memory: Memory

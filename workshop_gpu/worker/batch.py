@@ -1,0 +1,199 @@
+"""Jobs that are drawn in the same calls of the pipeline, each of them answered for itself."""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from workshop_gpu.worker import protocol
+from workshop_gpu.worker.devices import Device
+from workshop_gpu.worker.drawing import (
+    JobCancelled,
+    Picture,
+    Step,
+    check_params,
+    check_picture,
+    draw,
+)
+from workshop_gpu.worker.failures import Cancelled, Outcome, Success, attempt
+from workshop_gpu.worker.images import ImageRecord, encode_png
+from workshop_gpu.worker.link import Link
+from workshop_gpu.worker.pipelines import OpenModel
+from workshop_gpu.worker.previews import PreviewMap, Sketcher
+from workshop_gpu.worker.protocol import BatchMember, GenerateParams
+
+_OF_ONE_LENGTH = frozenset(
+    {
+        "StableDiffusionPipeline",
+        "StableDiffusionXLPipeline",
+        "StableDiffusion3Pipeline",
+        "FluxPipeline",
+        "PixArtAlphaPipeline",
+        "PixArtSigmaPipeline",
+        "SanaPipeline",
+        "AuraFlowPipeline",
+    }
+)
+"""Pipelines that bring every prompt to the same length. Others pad to the longest of the call: a
+picture would then depend on its neighbour's prompt, which its record may not tell."""
+
+_PROGRESS_INTERVAL_S = 0.2
+"""Between two reports of a job's steps; the first and the last are always told. Each report
+wakes the server and every client that watches, which slows a worker that shares their cores."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A job's PNG files; `batch` jobs were drawn in this time and with this working memory."""
+
+    files: list[bytes]
+    seconds_s: float
+    peak_bytes: int
+    batch: int
+
+
+Answer = Callable[[str, Outcome[Drawn]], None]
+"""Tells the host how a job ended."""
+MakeRecord = Callable[[GenerateParams, dict[str, str]], ImageRecord]
+
+
+def divided(members: Sequence[BatchMember], pipeline: Any) -> list[list[BatchMember]]:
+    """The jobs in groups that one call can draw, in the order of their first.
+
+    Some pipelines take "no negative prompt" for something else than an empty one, so jobs with and
+    without are never in one call. Neither is one that repeats a picture of an earlier batch.
+    """
+    groups: dict[object, list[BatchMember]] = {}
+    for number, member in enumerate(members):
+        params = member.params
+        key: object = number
+        if params.batch == 1 and type(pipeline).__name__ in _OF_ONE_LENGTH:
+            size = (params.width, params.height)
+            key = (size, params.steps, params.guidance, bool(params.negative_prompt))
+        groups.setdefault(key, []).append(member)
+    return list(groups.values())
+
+
+@dataclass
+class _Sitter:
+    """A job that is being drawn, with what it has so far."""
+
+    member: BatchMember
+    sketcher: Sketcher
+    files: list[bytes] = field(default_factory=list)
+    told_s: float = -math.inf
+
+    @property
+    def params(self) -> GenerateParams:
+        """What its next picture is drawn with."""
+        params = self.member.params
+        return msgspec.structs.replace(params, seed=params.seed + len(self.files), images=1)
+
+    def finish(
+        self, model: OpenModel, picture: Picture, params: GenerateParams, record: MakeRecord
+    ) -> None:
+        """Check the picture and keep it as a file that says how it is made again."""
+        check_picture(model, picture)
+        self.files.append(encode_png(picture.image(), record(params, self.member.metadata)))
+
+
+class Batch:
+    """A group of jobs that `divided` found. Each gets one answer, from here or from its owner."""
+
+    def __init__(self, members: Sequence[BatchMember], link: Link, answer: Answer) -> None:
+        self._open = {member.job: member for member in members}
+        self._link = link
+        self._answer_job = answer
+
+    def unanswered(self) -> list[str]:
+        """The jobs that have no answer yet, in order."""
+        return list(self._open)
+
+    def start(self) -> bool:
+        """Say that the jobs start, but for those cancelled meanwhile; whether there are any."""
+        for job in self.unanswered():
+            if self._link.cancellations.cancelled(job):
+                self._answer(job, Cancelled())
+            else:
+                self._link.send(protocol.Started(job))
+        return bool(self._open)
+
+    def draw(
+        self, model: OpenModel, previews: PreviewMap, device: Device, record: MakeRecord
+    ) -> None:
+        """Draw and answer the jobs. Raises JobCancelled once all are, and whatever `draw` does."""
+        started = time.monotonic()
+        sitters = self._seated(model, previews)
+        together = len(sitters)
+        device.start_peak()
+        while sitting := [sitters[job] for job in self._open]:
+            for sitter, picture, params in self._drawn_once(model, sitting):
+                job = sitter.member.job
+                finished = attempt(partial(sitter.finish, model, picture, params, record))
+                attempt(partial(previews.learn, picture))  # a preview is never worth a picture
+                if not isinstance(finished, Success):
+                    self._answer(job, finished)
+                elif len(sitter.files) == sitter.member.params.images:
+                    seconds_s, peak_bytes = time.monotonic() - started, device.peak_bytes()
+                    drawn = Drawn(sitter.files, seconds_s, peak_bytes, together)
+                    self._answer(job, Success(drawn))
+
+    def _seated(self, model: OpenModel, previews: PreviewMap) -> dict[str, _Sitter]:
+        sitters = {}
+        for job, member in list(self._open.items()):
+            params = member.params
+            checked = attempt(partial(check_params, model, params))
+            if isinstance(checked, Success):
+                sitters[job] = _Sitter(member, Sketcher(previews, params.height, params.width))
+            else:
+                self._answer(job, checked)
+        return sitters
+
+    def _drawn_once(
+        self, model: OpenModel, sitting: Sequence[_Sitter]
+    ) -> list[tuple[_Sitter, Picture, GenerateParams]]:
+        """One picture for each job, but for those cancelled on the way, and how it was made."""
+        wanted = [sitter.params for sitter in sitting]
+        places = list(range(len(sitting)))
+        if len(sitting) == 1:
+            # As many as when the picture was first drawn; who sat beside it makes no difference.
+            (params,) = wanted
+            wanted, places = [params] * params.batch, [params.place]
+        pictures = draw(model, wanted, partial(self._after_step, sitting, places))
+        return [
+            (
+                sitter,
+                pictures[place],
+                msgspec.structs.replace(wanted[place], batch=len(wanted), place=place),
+            )
+            for sitter, place in zip(sitting, places, strict=True)
+            if sitter.member.job in self._open
+        ]
+
+    def _after_step(self, sitting: Sequence[_Sitter], places: Sequence[int], step: Step) -> None:
+        for sitter, place in zip(sitting, places, strict=True):
+            job, params = sitter.member.job, sitter.member.params
+            if job not in self._open:
+                continue
+            if self._link.cancellations.cancelled(job):
+                if len(self._open) == 1:
+                    raise JobCancelled  # the last one: its answer waits for its memory
+                self._answer(job, Cancelled())
+                continue
+            image, steps = len(sitter.files), params.steps
+            done = image * steps + min(steps, (step.index + 1) * steps // step.count)
+            sketch = attempt(partial(sitter.sketcher.sketch, step.of(place)))
+            preview = sketch.value if isinstance(sketch, Success) else b""
+            all_steps, now_s = steps * params.images, time.monotonic()
+            recently = now_s - sitter.told_s < _PROGRESS_INTERVAL_S
+            if preview or done == all_steps or not recently:
+                sitter.told_s = now_s
+                self._link.send(protocol.Progress(job, done, all_steps, image, preview))
+
+    def _answer(self, job: str, outcome: Outcome[Drawn]) -> None:
+        del self._open[job]
+        self._answer_job(job, outcome)
