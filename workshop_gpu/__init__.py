@@ -11,7 +11,19 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-    from workshop_gpu.client import Client, Studio, again, connect, generate, hold, models, status
+    from workshop_gpu.client import (
+        Client,
+        Studio,
+        admin,
+        again,
+        connect,
+        generate,
+        hold,
+        models,
+        reserve,
+        reserve_all,
+        status,
+    )
 
 __version__ = "0.1.0"
 
@@ -19,11 +31,14 @@ __all__ = [
     "Client",
     "Studio",
     "__version__",
+    "admin",
     "again",
     "connect",
     "generate",
     "hold",
     "models",
+    "reserve",
+    "reserve_all",
     "status",
 ]
 

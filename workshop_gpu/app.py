@@ -16,6 +16,7 @@ from workshop_gpu.catalogue.catalogue import Catalogue, default_models_file
 from workshop_gpu.conductor.conductor import Settings
 from workshop_gpu.conductor.errors import WorkshopError
 from workshop_gpu.host.devices import find_devices
+from workshop_gpu.host.foreign import ForeignProcesses
 from workshop_gpu.host.runtime import Runtime, RuntimeSettings
 
 
@@ -73,6 +74,7 @@ class WorkshopGPU(ExtensionApp):
     def initialize_settings(self) -> None:
         devices = tuple(find_devices(self.devices))
         dtype = "bfloat16" if all(device.gpu_uuid for device in devices) else "float32"
+        tokens = KernelTokens()
         runtime = Runtime(
             RuntimeSettings(
                 devices=devices,
@@ -82,8 +84,8 @@ class WorkshopGPU(ExtensionApp):
             ),
             Catalogue(Path(self.models_file), default_dtype=dtype),
             self.log,
+            ForeignProcesses(tokens.name),
         )
-        tokens = KernelTokens()
         kernels = Kernels(runtime, tokens, lambda: _local_url(self.serverapp))
         self.settings.update(
             workshop_gpu=runtime, workshop_gpu_tokens=tokens, workshop_gpu_kernels=kernels

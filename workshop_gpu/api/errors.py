@@ -14,11 +14,13 @@ STATUS = {
     "reservation_unknown": 404,
     "device_unknown": 404,
     "image_unknown": 404,
+    "participant_unknown": 404,
     "method_not_allowed": 405,
     "model_disabled": 409,
     "model_in_use": 409,
     "model_not_loaded": 409,
     "job_ended": 409,
+    "not_cleared": 409,
     "hold_ended": 410,
     "reservation_ended": 410,
     "request_too_large": 413,
@@ -68,6 +70,18 @@ class ImageUnknown(WorkshopError):
     def __init__(self, job: str, index: int, images: int) -> None:
         super().__init__(
             f'The job "{job}" has no image {index}; it has {images}.', job=job, images=images
+        )
+
+
+class ParticipantUnknown(WorkshopError):
+    """Nobody goes by this id."""
+
+    kind = "participant_unknown"
+
+    def __init__(self, participant: str) -> None:
+        super().__init__(
+            f'There is no participant "{participant[:100]}". GET participants lists all.',
+            participant=participant[:100],
         )
 
 

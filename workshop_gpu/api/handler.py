@@ -22,6 +22,7 @@ from workshop_gpu.api.identity import (
 )
 from workshop_gpu.api.views import Viewer, Views
 from workshop_gpu.conductor.errors import ErrorReport, InvalidRequest, WorkshopError
+from workshop_gpu.host.audit import AuditLine
 from workshop_gpu.host.records import Participant
 from workshop_gpu.host.runtime import Runtime
 
@@ -88,6 +89,17 @@ class WorkshopHandler(APIHandler):
         """What this viewer may see."""
         viewer = Viewer(self.participant, await self.is_admin(), self.base_url)
         return Views(self.runtime, viewer)
+
+    async def note(
+        self,
+        action: str,
+        subject: str = "",
+        details: dict[str, str | int | float | bool | None] | None = None,
+    ) -> None:
+        """Notes in the audit what an instructor just did."""
+        who, now = self.participant, self.runtime.now()
+        line = AuditLine(now, who.name, who.id, action, subject, details or {})
+        await self.runtime.kept.audit.add(line)
 
     def body(self, kind: type[T]) -> T:
         """The request's body, checked. Raises NotJSON, InvalidRequest or RequestTooLarge."""

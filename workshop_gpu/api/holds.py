@@ -13,7 +13,8 @@ from workshop_gpu.conductor.errors import HoldUnknown, InvalidRequest
 MAX_TTL_S = 3600.0
 
 
-def _checked_ttl(ttl_s: float) -> float:
+def checked_ttl(ttl_s: float) -> float:
+    """Raises InvalidRequest."""
     if not (math.isfinite(ttl_s) and 1.0 <= ttl_s <= MAX_TTL_S):
         raise InvalidRequest("ttl_s", f"{ttl_s} is not between 1 and {MAX_TTL_S:.0f} seconds")
     return ttl_s
@@ -37,7 +38,7 @@ class HoldsHandler(WorkshopHandler):
     async def post(self) -> None:
         request = self.body(HoldRequest)
         model = self.runtime.catalogue.get(request.model).id
-        hold = self.runtime.take_hold(self.participant, model, _checked_ttl(request.ttl_s))
+        hold = self.runtime.take_hold(self.participant, model, checked_ttl(request.ttl_s))
         self.set_header("Location", f"{self.base_url}workshop-gpu/api/holds/{hold.hold}")
         self.answer(hold_of(hold), status=201)
 
@@ -48,7 +49,7 @@ class HoldHandler(WorkshopHandler):
     @authenticated
     @authorized
     async def put(self, hold: str) -> None:
-        ttl_s = _checked_ttl(self.body(RenewRequest).ttl_s)
+        ttl_s = checked_ttl(self.body(RenewRequest).ttl_s)
         self._check_mine(hold)
         self.answer(hold_of(self.runtime.renew_hold(hold, ttl_s)))
 

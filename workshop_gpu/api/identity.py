@@ -61,6 +61,10 @@ class KernelTokens:
     def kernel(self, token: str) -> str | None:
         return self._kernels.get(token)
 
+    def kernels(self) -> list[str]:
+        """The kernels that run."""
+        return list(self._tokens)
+
     def name(self, participant: str) -> str | None:
         return self._names.get(participant)
 

@@ -66,6 +66,8 @@ class JobHandler(OwnJobHandler):
     async def delete(self, job: str) -> None:
         record = await self.own_job(job)
         self.runtime.cancel(record.id)
+        if record.participant.id != self.participant.id:
+            await self.note("cancelled a job", record.id, {"of": record.participant.name})
         self.answer((await self.views()).job(record))
 
 

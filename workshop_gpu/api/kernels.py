@@ -31,8 +31,13 @@ class Kernels:
         url = self._server_url()
         return {URL_VARIABLE: url, TOKEN_VARIABLE: token} if url else {}
 
+    def started(self, kernel: str, pid: int) -> None:
+        """The kernel's process runs: GPU memory that it uses goes by its notebook's name."""
+        self._runtime.foreign.started(kernel, pid)
+
     def ended(self, kernel: str, *, for_good: bool) -> None:
         self._runtime.kernel_gone(kernel)
+        self._runtime.foreign.ended(kernel)
         if for_good:
             self._tokens.forget(kernel)
         else:

@@ -81,6 +81,12 @@ class ModelEntries(msgspec.Struct, frozen=True):
 class OpenAIHandler(WorkshopHandler):
     """The base: errors in OpenAI's shape."""
 
+    def offered(self) -> list[ModelSpec]:
+        """The models that may be used now, in the order of the catalogue."""
+        withdrawn = self.runtime.policy.withdrawn
+        specs = self.runtime.catalogue.specs
+        return [spec for spec in specs if spec.enabled and spec.id not in withdrawn]
+
     def error_body(self, report: ErrorReport) -> bytes:
         kind = _TYPES.get(self.get_status(), "server_error")
         error = {
@@ -107,7 +113,7 @@ class OpenAIModelsHandler(OpenAIHandler):
     @authorized
     async def get(self) -> None:
         created = int(self.runtime.started_at)
-        offered = [spec for spec in self.runtime.catalogue.specs if spec.enabled]
+        offered = self.offered()
         self.answer(ModelEntries([ModelEntry(spec.id, created) for spec in offered]))
 
 
@@ -152,13 +158,12 @@ class OpenAIImagesHandler(OpenAIHandler):
                 self.runtime.cancel(self._record.id)
 
     def _spec(self, model: str | None) -> ModelSpec:
-        catalogue = self.runtime.catalogue
         if model:
-            return catalogue.get(model)
-        enabled = [spec for spec in catalogue.specs if spec.enabled]
-        if not enabled:
+            return self.runtime.catalogue.get(model)
+        offered = self.offered()
+        if not offered:
             raise InvalidRequest("model", "no model is offered at present")
-        return enabled[0]
+        return offered[0]
 
     async def _image(self, record: JobRecord, index: int, inline: bool) -> ImageData:
         if inline:

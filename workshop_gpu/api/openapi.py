@@ -9,6 +9,7 @@ from tornado.web import authenticated
 
 from workshop_gpu import __version__
 from workshop_gpu.api import openai, schemas
+from workshop_gpu.api import schemas_instructor as instructor
 from workshop_gpu.api.handler import WorkshopHandler
 
 
@@ -25,12 +26,18 @@ class Operation(msgspec.Struct, frozen=True):
 
 
 _JOB, _MODEL, _HOLD = "api/jobs/{job}", "api/models/{model}", "api/holds/{hold}"
+_RESERVATION, _CLEAR = "api/reservations/{reservation}", "api/devices/{device}/clear"
 
 OPERATIONS = (
     Operation("api/me", "get", "Who asks", schemas.Me),
     Operation("api/me", "put", "Take a name", schemas.Me, schemas.NameRequest, errors=(400, 413)),
     Operation("api/status", "get", "GPUs, who holds them, the queue", schemas.Status),
     Operation("api/models", "get", "The catalogue", schemas.ModelList),
+    Operation(_MODEL, "get", "One model", schemas.Model, errors=(404,)),
+    Operation(
+        _MODEL, "patch", "Offer, withdraw, pin, keep warm (instructor)", schemas.Model,
+        instructor.ModelPolicyRequest, errors=(400, 404, 413),
+    ),
     Operation(
         f"{_MODEL}/load", "post", "Preload (instructor)", schemas.Model,
         status=202, errors=(404, 409, 422, 503),
@@ -56,6 +63,40 @@ OPERATIONS = (
         _HOLD, "put", "Renew", schemas.Hold, schemas.RenewRequest, errors=(400, 404, 410, 413)
     ),
     Operation(_HOLD, "delete", "Drop", None, status=204, errors=(404, 410)),
+    Operation("api/reservations", "get", "Everybody's reservations", schemas.ReservationList),
+    Operation(
+        "api/reservations", "post", "Reserve GPU memory", schemas.Reservation,
+        schemas.ReservationRequest, status=201, errors=(400, 404, 413, 422, 503),
+    ),
+    Operation(_RESERVATION, "get", "One reservation", schemas.Reservation, errors=(404, 410)),
+    Operation(
+        _RESERVATION, "put", "Renew", schemas.Reservation, schemas.RenewRequest,
+        errors=(400, 404, 410, 413),
+    ),
+    Operation(_RESERVATION, "delete", "Give back", None, status=204, errors=(404, 410)),
+    Operation(
+        _CLEAR, "post", "Clear a GPU for training (instructor)", schemas.Reservation,
+        status=202, errors=(404, 409, 503),
+    ),
+    Operation(_CLEAR, "delete", "Open it again (instructor)", None, status=204, errors=(404, 409)),
+    Operation("api/policy", "get", "The rules (instructor)", instructor.Policy),
+    Operation(
+        "api/policy", "patch", "Change the rules for the room (instructor)", instructor.Policy,
+        instructor.PolicyRequest, errors=(400, 413),
+    ),
+    Operation(
+        "api/queue/pause", "post", "Start no waiting job (instructor)", instructor.Policy,
+        instructor.PauseRequest, errors=(400, 413),
+    ),
+    Operation("api/queue/resume", "post", "Start them again (instructor)", instructor.Policy),
+    Operation(
+        "api/participants", "get", "Who is in the room (instructor)", instructor.ParticipantList
+    ),
+    Operation(
+        "api/participants/{participant}", "patch", "Limit and priority of one (instructor)",
+        instructor.Policy, instructor.ParticipantRequest, errors=(400, 404, 413),
+    ),
+    Operation("api/audit", "get", "What instructors did (instructor)", instructor.AuditList),
     Operation("api/events", "get", "All changes, as server-sent events", "text/event-stream"),
     Operation("api/openapi.json", "get", "This description", dict[str, Any]),
     Operation("v1/models", "get", "The models, in OpenAI's form", openai.ModelEntries),

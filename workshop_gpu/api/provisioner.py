@@ -34,6 +34,11 @@ class WorkshopProvisioner(LocalProvisioner):
             environment.update(self._kernels.starting(self.kernel_id, path))
         return kwargs
 
+    async def post_launch(self, **kwargs: Any) -> None:
+        await super().post_launch(**kwargs)
+        if self._kernels is not None and self.kernel_id and self.pid is not None:
+            self._kernels.started(self.kernel_id, self.pid)
+
     async def cleanup(self, restart: bool = False) -> None:
         await super().cleanup(restart=restart)
         if self._kernels is not None and self.kernel_id:

@@ -2,13 +2,18 @@
 
 from typing import Any
 
+from workshop_gpu.api.audit import AuditHandler
+from workshop_gpu.api.devices import ClearHandler
 from workshop_gpu.api.events import EventsHandler
 from workshop_gpu.api.handler import NotFound
 from workshop_gpu.api.holds import HoldHandler, HoldsHandler
 from workshop_gpu.api.jobs import ImageHandler, JobHandler, JobsHandler
-from workshop_gpu.api.models import EvictHandler, LoadHandler, ModelsHandler
+from workshop_gpu.api.models import EvictHandler, LoadHandler, ModelHandler, ModelsHandler
 from workshop_gpu.api.openai import OpenAIImagesHandler, OpenAIModelsHandler, OpenAINotFound
 from workshop_gpu.api.openapi import OpenAPIHandler
+from workshop_gpu.api.participants import ParticipantHandler, ParticipantsHandler
+from workshop_gpu.api.policy import PauseHandler, PolicyHandler, ResumeHandler
+from workshop_gpu.api.reservations import ReservationHandler, ReservationsHandler
 from workshop_gpu.api.status import MeHandler, StatusHandler
 
 _NAME = r"([^/]+)"
@@ -23,6 +28,7 @@ def routes() -> list[tuple[str, Any]]:
         (rf"{api}/me", MeHandler),
         (rf"{api}/status", StatusHandler),
         (rf"{api}/models", ModelsHandler),
+        (rf"{api}/models/{_NAME}", ModelHandler),
         (rf"{api}/models/{_NAME}/load", LoadHandler),
         (rf"{api}/models/{_NAME}/evict", EvictHandler),
         (rf"{api}/jobs", JobsHandler),
@@ -30,6 +36,15 @@ def routes() -> list[tuple[str, Any]]:
         (rf"{api}/jobs/{_NAME}/images/([0-9]{{1,4}})", ImageHandler),
         (rf"{api}/holds", HoldsHandler),
         (rf"{api}/holds/{_NAME}", HoldHandler),
+        (rf"{api}/reservations", ReservationsHandler),
+        (rf"{api}/reservations/{_NAME}", ReservationHandler),
+        (rf"{api}/devices/{_NAME}/clear", ClearHandler),
+        (rf"{api}/policy", PolicyHandler),
+        (rf"{api}/queue/pause", PauseHandler),
+        (rf"{api}/queue/resume", ResumeHandler),
+        (rf"{api}/participants", ParticipantsHandler),
+        (rf"{api}/participants/{_NAME}", ParticipantHandler),
+        (rf"{api}/audit", AuditHandler),
         (rf"{api}/events", EventsHandler),
         (rf"{openai}/models", OpenAIModelsHandler),
         (rf"{openai}/images/generations", OpenAIImagesHandler),

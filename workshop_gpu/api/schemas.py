@@ -12,6 +12,8 @@ from workshop_gpu.conductor.effects import Holder
 from workshop_gpu.conductor.errors import ErrorReport
 from workshop_gpu.conductor.states import JobState, SlotState
 
+PriorityName = Literal["urgent", "high", "normal", "low", "batch"]
+
 # requests
 
 
@@ -32,7 +34,7 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     images: int = 1
     batch: int = 1
     place: int = 0
-    priority: Literal["urgent", "high", "normal", "low", "batch"] = "normal"
+    priority: PriorityName = "normal"
 
 
 class HoldRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -45,6 +47,15 @@ class HoldRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class RenewRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """PUT holds/ID."""
 
+    ttl_s: float = 120.0
+
+
+class ReservationRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """POST reservations. `size_bytes` null asks for a whole GPU; `device` null takes whichever
+    is best. `ttl_s` is at most an hour; renew it in time, also while it waits."""
+
+    size_bytes: int | None
+    device: str | None = None
     ttl_s: float = 120.0
 
 
@@ -134,6 +145,7 @@ class Model(msgspec.Struct, frozen=True):
     """max_pixels, max_steps, max_images, size_multiple"""
     pinned: bool
     slots: list[Slot]
+    keep_warm_s: float = 0.0
 
 
 class ModelList(msgspec.Struct, frozen=True):
@@ -155,6 +167,28 @@ class Device(msgspec.Struct, frozen=True):
     slots: list[Slot]
 
 
+class Reservation(msgspec.Struct, frozen=True):
+    """GPU memory set aside for somebody's own code.
+
+    `state` is "waiting" (then `position` and `expected_wait_s` say for how long), "granted", or
+    "ended". `size_bytes` is null, and `whole` true, where it is a whole GPU. `expires_in_s` is
+    null for the instructor's own, which last until they are given back.
+    """
+
+    id: str
+    participant: str
+    mine: bool
+    device: str | None
+    size_bytes: int | None
+    whole: bool
+    state: Literal["waiting", "granted", "ended"]
+    position: int
+    expected_wait_s: float | None
+    expires_in_s: float | None
+    reason: str = ""
+    """In words, what it waits for."""
+
+
 class Me(msgspec.Struct, frozen=True):
     """Who asks: the participant, the kernel (None for a browser), and whether it may administer."""
 
@@ -174,6 +208,9 @@ class Status(msgspec.Struct, frozen=True):
     waiting: list[Job]
     running: list[Job]
     problems: list[str]
+    reservations: list[Reservation] = []
+    paused: str = ""
+    """Why no waiting job starts: the instructor's reason. "" while the queue runs."""
 
 
 class Hold(msgspec.Struct, frozen=True):
@@ -188,6 +225,12 @@ class HoldList(msgspec.Struct, frozen=True):
     """GET holds."""
 
     holds: list[Hold]
+
+
+class ReservationList(msgspec.Struct, frozen=True):
+    """GET reservations: everybody's, those that wait in their order."""
+
+    reservations: list[Reservation]
 
 
 class ErrorBody(msgspec.Struct, frozen=True):
@@ -252,6 +295,21 @@ class HoldEvent(msgspec.Struct, frozen=True, tag="hold", tag_field="event"):
     ended: str
 
 
+class ReservationEvent(msgspec.Struct, frozen=True, tag="reservation", tag_field="event"):
+    """A reservation changed; `ended` says why it ended, "" while it lives."""
+
+    reservation: Reservation
+    ended: str
+
+
+class PolicyEvent(msgspec.Struct, frozen=True, tag="policy", tag_field="event"):
+    """The rules for the room changed. Changes of models are told as models."""
+
+    paused: str
+    patience_s: float
+    queue_limit: int
+
+
 class NoticeEvent(msgspec.Struct, frozen=True, tag="notice", tag_field="event"):
     """Something that people should read."""
 
@@ -267,5 +325,7 @@ StreamEvent = (
     | DeviceEvent
     | ModelsEvent
     | HoldEvent
+    | ReservationEvent
+    | PolicyEvent
     | NoticeEvent
 )

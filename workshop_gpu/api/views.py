@@ -103,7 +103,8 @@ class Views:
         return [slot_of(view) for view in self._runtime.snapshot().slots]
 
     def _model(self, spec: ModelSpec, slots: list[schemas.Slot]) -> schemas.Model:
-        local = self._runtime.catalogue.local(spec.id)
+        local, policy = self._runtime.catalogue.local(spec.id), self._runtime.policy
+        withdrawn = policy.withdrawn.get(spec.id)
         mine = [slot for slot in slots if slot.model == spec.id]
         by_state = {slot.state: slot for slot in reversed(mine)}
         best = next((by_state[state] for state in _BEST_FIRST if state in by_state), None)
@@ -119,8 +120,8 @@ class Views:
             title=spec.title or spec.id,
             description=spec.description,
             kind=spec.kind,
-            enabled=spec.enabled,
-            reason=spec.reason,
+            enabled=spec.enabled and withdrawn is None,
+            reason=spec.reason if withdrawn is None else withdrawn,
             state=state,
             problem=local.problem,
             bytes=best.bytes if best else round(spec.vram_gb * 1e9) or local.file_bytes,
@@ -128,8 +129,33 @@ class Views:
             total_bytes=total_bytes,
             defaults=msgspec.structs.asdict(spec.defaults),
             limits=msgspec.structs.asdict(spec.limits),
-            pinned=spec.pin,
+            pinned=policy.pinned.get(spec.id, spec.pin),
             slots=mine,
+            keep_warm_s=policy.keep_warm_s.get(spec.id, spec.keep_warm_s),
+        )
+
+    # reservations
+
+    def reservations(self) -> list[schemas.Reservation]:
+        """Everybody's, in the order in which they were asked for."""
+        return [self.reservation(view) for view in self._runtime.snapshot().reservations]
+
+    def reservation(
+        self, view: effects.ReservationView, *, ended: bool = False
+    ) -> schemas.Reservation:
+        owner = self._runtime.reservations.owner(view.reservation)
+        return schemas.Reservation(
+            id=view.reservation,
+            participant=owner.name if owner else view.participant,
+            mine=view.participant == self._viewer.participant.id,
+            device=view.device,
+            size_bytes=view.size_bytes,
+            whole=view.size_bytes is None,
+            state="ended" if ended else view.state.value,
+            position=view.position,
+            expected_wait_s=view.expected_wait_s,
+            expires_in_s=view.expires_in_s,
+            reason=view.reason,
         )
 
     # the whole
@@ -151,6 +177,8 @@ class Views:
             waiting=[job for job, view in shown if view.state is JobState.QUEUED],
             running=[job for job, view in shown if view.state is JobState.RUNNING],
             problems=list(self._runtime.catalogue.problems),
+            reservations=[self.reservation(view) for view in now.reservations],
+            paused=self._runtime.policy.paused,
         )
 
     def snapshot(self) -> schemas.SnapshotEvent:
@@ -163,9 +191,16 @@ class Views:
             state=view.state,
             total_bytes=view.total_bytes,
             free_bytes=view.free_bytes,
-            holders=list(view.holders),
+            holders=[self._holder(holder) for holder in view.holders],
             slots=[slot for slot in slots if slot.device == view.device],
         )
+
+    def _holder(self, holder: effects.Holder) -> effects.Holder:
+        """A reservation goes by the name of who has it, not by its id."""
+        owner = None
+        if holder.kind == "reservation":
+            owner = self._runtime.reservations.owner(holder.name)
+        return msgspec.structs.replace(holder, name=owner.name) if owner else holder
 
     # events
 
@@ -184,6 +219,11 @@ class Views:
             case effects.AnnounceHold(hold, ended):
                 mine = hold.participant == self._viewer.participant.id
                 return schemas.HoldEvent(hold_of(hold), ended) if mine else None
+            case effects.AnnounceReservation(reservation, ended):
+                told = self.reservation(reservation, ended=bool(ended))
+                return schemas.ReservationEvent(told, ended)
+            case effects.AnnouncePolicy(policy):
+                return schemas.PolicyEvent(policy.paused, policy.patience_s, policy.queue_limit)
             case effects.Notice(text):
                 return schemas.NoticeEvent(text, self._runtime.now())
             case CatalogueRead():

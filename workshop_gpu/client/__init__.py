@@ -3,12 +3,34 @@
 from typing import TYPE_CHECKING, Any
 
 from workshop_gpu.client.client import Client
-from workshop_gpu.client.session import again, connect, generate, hold, models, status
+from workshop_gpu.client.session import (
+    admin,
+    again,
+    connect,
+    generate,
+    hold,
+    models,
+    reserve,
+    reserve_all,
+    status,
+)
 
 if TYPE_CHECKING:
     from workshop_gpu.client.widgets.studio import Studio
 
-__all__ = ["Client", "Studio", "again", "connect", "generate", "hold", "models", "status"]
+__all__ = [
+    "Client",
+    "Studio",
+    "admin",
+    "again",
+    "connect",
+    "generate",
+    "hold",
+    "models",
+    "reserve",
+    "reserve_all",
+    "status",
+]
 
 
 def __getattr__(name: str) -> Any:

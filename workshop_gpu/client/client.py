@@ -16,8 +16,10 @@ from workshop_gpu.client.events import EventStream
 from workshop_gpu.client.holds import TTL_S, HeldModel
 from workshop_gpu.client.http import Http
 from workshop_gpu.client.images import GeneratedImage, Source, read_metadata
+from workshop_gpu.client.instructor import Instructor
 from workshop_gpu.client.jobs import JobHandle
-from workshop_gpu.client.progress import progress_bar
+from workshop_gpu.client.progress import progress_bar, waiting_line
+from workshop_gpu.client.reservations import Reserved, find_device, parse_gb
 from workshop_gpu.client.tables import ModelTable, StatusView
 
 
@@ -33,6 +35,7 @@ class Client:
         server = server_at(url, token) if url else find_here()
         self._http = Http(server, transport)
         self.events = EventStream(self._http)
+        self.admin = Instructor(lambda: self._http)
 
     @property
     def server(self) -> Server:
@@ -61,15 +64,57 @@ class Client:
 
     def load(self, model: str) -> schemas.Model:
         """Load a model before anybody asks for it (needs the admin right)."""
-        return self._http.post(f"models/{model}/load", schemas.Model)
+        return self.admin.load(model)
 
     def evict(self, model: str) -> schemas.Model:
         """Make an idle model leave its GPU (needs the admin right)."""
-        return self._http.post(f"models/{model}/evict", schemas.Model)
+        return self.admin.evict(model)
 
     def hold(self, model: str, ttl_s: float = TTL_S) -> HeldModel:
         """Keep a model on its GPU; `ttl_s` is how long it may go without renewal."""
         return HeldModel(self._http, model, ttl_s)
+
+    def reserve(
+        self,
+        gb: float,
+        gpu: int | str | None = None,
+        *,
+        timeout_s: float | None = None,
+        progress: bool = True,
+    ) -> Reserved:
+        """Wait until `gb` GB of a GPU's memory are set aside for this kernel's own code.
+
+        `gpu` is a number or an id such as "cuda:0"; None takes whichever is best. `progress`
+        shows the wait. Ctrl-C, or the notebook's stop button, gives it up. Raises NeverFits for
+        more than a GPU has, and TimeoutError after `timeout_s` seconds (None: never).
+        """
+        return self._reserve(parse_gb(gb), gpu, timeout_s, progress)
+
+    def reserve_all(
+        self, gpu: int | str | None = None, *, timeout_s: float | None = None, progress: bool = True
+    ) -> Reserved:
+        """Wait until a whole GPU is set aside: its jobs finish, its models leave."""
+        return self._reserve(None, gpu, timeout_s, progress)
+
+    def _reserve(
+        self,
+        size_bytes: int | None,
+        gpu: int | str | None,
+        timeout_s: float | None,
+        progress: bool,
+    ) -> Reserved:
+        device = None if gpu is None else find_device(gpu, self.status().devices)
+        reserved = Reserved(self._http, size_bytes, device)
+        try:
+            with waiting_line(show=progress) as say:
+                reserved.wait(self.events, say, timeout_s)
+        except KeyboardInterrupt:
+            reserved.drop()
+            raise Interrupted("you no longer wait for GPU memory.") from None
+        except BaseException:
+            reserved.drop()
+            raise
+        return reserved
 
     def submit(
         self,

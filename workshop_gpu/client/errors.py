@@ -101,10 +101,22 @@ class JobEnded(ServerRefused):
     title = "The job is over"
 
 
-class HoldLost(ServerRefused):
+class Lost(ServerRefused):
+    """Something that this kernel held on the server has ended."""
+
+    title = "That is over"
+
+
+class HoldLost(Lost):
     """A hold ended before it was dropped: the model may have been evicted meanwhile."""
 
     title = "The hold was lost"
+
+
+class ReservationLost(Lost):
+    """A reservation ended before it was given back: others may use that memory by now."""
+
+    title = "The reservation was lost"
 
 
 class JobFailed(ServerRefused):
@@ -121,7 +133,7 @@ class JobCancelled(ClientError):
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C, or the notebook's stop button, while a job ran: the job was cancelled."""
+    """Ctrl-C, or the notebook's stop button, while something was waited for: it was given up."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -147,6 +159,10 @@ _CLASSES: dict[str, type[ServerRefused]] = {
     "job_ended": JobEnded,
     "hold_unknown": HoldLost,
     "hold_ended": HoldLost,
+    "reservation_unknown": ReservationLost,
+    "reservation_ended": ReservationLost,
+    "reservation_too_large": NeverFits,
+    "invalid_policy": BadRequest,
     "out_of_memory": JobFailed,
     "load_failed": JobFailed,
     "generation_failed": JobFailed,

@@ -1,17 +1,16 @@
 """A hold: while it lives, its model is not evicted."""
 
 import threading
-import time
 import weakref
 from types import TracebackType
 from typing import Self
 
 from workshop_gpu.api import schemas
-from workshop_gpu.client.errors import ClientClosed, ClientError, HoldLost
+from workshop_gpu.client import heartbeat
+from workshop_gpu.client.errors import ClientError, HoldLost
 from workshop_gpu.client.http import Http
 
 TTL_S = 120.0
-RETRY_S = 2.0
 
 
 class HeldModel:
@@ -29,11 +28,7 @@ class HeldModel:
         self._lost: ClientError | None = None
         # The thread must not keep the hold alive that nobody refers to any more.
         self._finalizer = weakref.finalize(self, self._over.set)
-        self._thread = threading.Thread(
-            target=_renew, args=(weakref.ref(self), self._over, ttl_s), daemon=True
-        )
-        self._thread.name = f"workshop-gpu-hold-{model}"
-        self._thread.start()
+        self._thread = heartbeat.start(self, self._over, ttl_s, f"workshop-gpu-hold-{model}")
 
     @property
     def id(self) -> str:
@@ -99,24 +94,3 @@ class HeldModel:
 
     def __repr__(self) -> str:
         return f"<Hold on {self.model!r}: {self.state}>"
-
-
-def _renew(reference: "weakref.ref[HeldModel]", over: threading.Event, ttl_s: float) -> None:
-    """Renew at a third of the time to live; ask more often while the server is silent."""
-    renewed_at, pause_s = time.monotonic(), ttl_s / 3
-    while not over.wait(pause_s):
-        held = reference()
-        if held is None:
-            return
-        try:
-            held.renew()
-        except (HoldLost, ClientClosed):
-            return
-        except ClientError:
-            if time.monotonic() - renewed_at > ttl_s:
-                held.give_up()
-                return
-            pause_s = min(RETRY_S, ttl_s / 3)
-        else:
-            renewed_at, pause_s = time.monotonic(), ttl_s / 3
-        del held

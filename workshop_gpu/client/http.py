@@ -59,6 +59,9 @@ class Http:
     def put(self, path: str, answer: type[T], body: msgspec.Struct) -> T:
         return self._decode(self._request("PUT", path, body), answer)
 
+    def patch(self, path: str, answer: type[T], body: msgspec.Struct) -> T:
+        return self._decode(self._request("PATCH", path, body), answer)
+
     def delete(self, path: str) -> bytes:
         return self._request("DELETE", path).content
 

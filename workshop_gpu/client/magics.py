@@ -3,6 +3,7 @@
 # IPython's magics carry no types.
 # mypy: disable-error-code="no-untyped-call, untyped-decorator"
 
+import re
 from typing import Any
 
 from IPython.core.error import UsageError
@@ -14,8 +15,12 @@ from IPython.display import display
 from workshop_gpu.client.errors import ClientError
 from workshop_gpu.client.holds import HeldModel
 from workshop_gpu.client.images import GeneratedImage
+from workshop_gpu.client.reservations import Reserved
 from workshop_gpu.client.session import current
 from workshop_gpu.client.tables import ModelTable, StatusView
+from workshop_gpu.client.words import amount
+
+_SIZE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) ?(GB|MB|)", re.IGNORECASE)
 
 
 def register(shell: InteractiveShell) -> None:
@@ -25,11 +30,12 @@ def register(shell: InteractiveShell) -> None:
 
 @magics_class
 class WorkshopMagics(Magics):
-    """%%generate, %models, %gpu, %hold."""
+    """%%generate, %models, %gpu, %hold, %reserve."""
 
     def __init__(self, shell: InteractiveShell) -> None:
         super().__init__(shell)
         self._held: dict[str, HeldModel] = {}
+        self._reserved: list[Reserved] = []
 
     @magic_arguments()
     @argument("-m", "--model", help="the model's id (see %%models); default: one that is ready")
@@ -95,6 +101,40 @@ class WorkshopMagics(Magics):
         else:
             self._take(model)
 
+    @magic_arguments()
+    @argument("size", nargs="?", help="how much: 8GB, 500MB, or a number of GB")
+    @argument("--gpu", help="the GPU, by its number or id; default: whichever is best")
+    @argument("--all", action="store_true", help="a whole GPU")
+    @argument("--drop", action="store_true", help="give back all that is reserved")
+    @line_magic
+    def reserve(self, line: str) -> None:
+        """Set GPU memory aside for this kernel's own code, until `%reserve --drop`."""
+        options = parse_argstring(self.reserve, line)
+        size, gpu = _unquoted(options.size), _gpu(_unquoted(options.gpu))
+        if (size is not None) + options.all + options.drop > 1:
+            raise UsageError("Give one of: a size, --all, --drop.")
+        if options.drop:
+            self._give_back()
+        elif options.all:
+            self._reserved.append(current().reserve_all(gpu))
+        elif size is not None:
+            self._reserved.append(current().reserve(_gigabytes(size), gpu))
+        print(self._reserved_words())
+
+    def _give_back(self) -> None:
+        while self._reserved:
+            self._reserved.pop().drop()
+
+    def _reserved_words(self) -> str:
+        parts = [
+            f"{amount(each.size_bytes) if each.size_bytes else 'all'} of {each.device} "
+            f"({each.state})"
+            for each in self._reserved
+        ]
+        if parts:
+            return f"Reserved: {', '.join(parts)}. Give it back with: %reserve --drop"
+        return "You have reserved nothing. Reserve GPU memory with: %reserve 8GB"
+
     def _take(self, model: str) -> None:
         held = self._held.get(model)
         if held is None or held.state != "held":
@@ -125,6 +165,18 @@ def _unquoted(value: str | None) -> str | None:
     if value is not None and len(value) >= 2 and value[0] == value[-1] and value[0] in "\"'":
         return value[1:-1]
     return value
+
+
+def _gigabytes(size: str) -> float:
+    """GB of "8GB", "500MB" or "0.5"."""
+    match = _SIZE.fullmatch(size)
+    if match is None:
+        raise UsageError(f"%reserve {size}: write how much, such as 8GB or 500MB.")
+    return float(match[1]) / (1000 if match[2].upper() == "MB" else 1)
+
+
+def _gpu(gpu: str | None) -> int | str | None:
+    return int(gpu) if gpu is not None and gpu.isdecimal() else gpu
 
 
 def _no_arguments(name: str, line: str) -> None:

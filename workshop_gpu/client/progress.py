@@ -13,19 +13,22 @@ from typing import Any, Protocol
 
 from tqdm import tqdm
 
-from workshop_gpu.client.words import Progress, describe
+from workshop_gpu.client.words import Progress, Words, describe
 
 SHORTEST_UPDATE_S = 0.08
 _WORDS_ONLY = "{desc}"
 _WORDS_AND_BAR = "{desc} |{bar}| {percentage:3.0f}%"
 
 Watch = Callable[[Progress], None]
+Say = Callable[[Words], None]
 
 
 class Bar(Protocol):
     """Shows one line with a bar until it is closed."""
 
     def show(self, progress: Progress) -> None: ...
+
+    def say(self, words: Words) -> None: ...
 
     def close(self) -> None: ...
 
@@ -39,6 +42,19 @@ def progress_bar(*, show: bool = True) -> Iterator[Watch]:
     bar: Bar = NotebookBar() if in_notebook() else TerminalBar()
     try:
         yield bar.show
+    finally:
+        bar.close()
+
+
+@contextmanager
+def waiting_line(*, show: bool = True) -> Iterator[Say]:
+    """Gives a function that shows what is waited for; nothing of it stays."""
+    if not show:
+        yield lambda words: None
+        return
+    bar: Bar = NotebookBar() if in_notebook() else TerminalBar()
+    try:
+        yield bar.say
     finally:
         bar.close()
 
@@ -57,7 +73,9 @@ class TerminalBar:
         self._bar: Any = None
 
     def show(self, progress: Progress) -> None:
-        words = describe(progress)
+        self.say(describe(progress))
+
+    def say(self, words: Words) -> None:
         if self._bar is None:
             self._bar = tqdm(
                 desc=words.line(),
@@ -95,10 +113,15 @@ class NotebookBar:
         if not ended:
             self._display(bar_html(progress), describe(progress).line())
 
+    def say(self, words: Words) -> None:
+        self._display(words_html(words), words.line())
+
     def close(self) -> None:
         """Leave a line that says what was made, or nothing where an error follows."""
         last = self._last
         if last is None:
+            if self._handle is not None:
+                self._display("", "")
             return
         text = summary(last, time.monotonic() - self._started)
         style = "opacity:0.65;font-size:90%"
@@ -116,8 +139,6 @@ class NotebookBar:
 
 def bar_html(progress: Progress) -> str:
     """The bar with its words and, once there is one, the picture as it forms."""
-    words = describe(progress)
-    part = "" if words.part is None else f' value="{words.part:.3f}"'
     image = ""
     preview = progress.preview
     if preview is not None and preview.data.startswith("data:image/"):
@@ -125,6 +146,12 @@ def bar_html(progress: Progress) -> str:
             f'<img src="{escape(preview.data)}" alt="The picture as it forms" '
             'style="display:block;margin-top:4px;min-width:96px;border-radius:4px">'
         )
+    return words_html(describe(progress), image)
+
+
+def words_html(words: Words, image: str = "") -> str:
+    """A bar with words; `image` is HTML to show below them."""
+    part = "" if words.part is None else f' value="{words.part:.3f}"'
     text = escape(words.line())
     return (
         '<div role="status">'

@@ -6,7 +6,10 @@ from workshop_gpu.client.asking import Size
 from workshop_gpu.client.client import Client
 from workshop_gpu.client.errors import ClientError
 from workshop_gpu.client.holds import TTL_S, HeldModel
+from workshop_gpu.client.http import Http
 from workshop_gpu.client.images import GeneratedImage, Source
+from workshop_gpu.client.instructor import Instructor
+from workshop_gpu.client.reservations import Reserved
 from workshop_gpu.client.tables import ModelTable, StatusView
 
 
@@ -27,6 +30,14 @@ def current() -> Client:
         if _shared.client is None or _shared.client.closed:
             _shared.client = Client()
         return _shared.client
+
+
+def _current_http() -> Http:
+    return current().admin.http()
+
+
+admin = Instructor(_current_http)
+"""What an instructor does, with whichever client is the shared one then."""
 
 
 def connect(url: str = "", token: str = "") -> Client:
@@ -88,6 +99,28 @@ def again(image: Source, *, progress: bool = True) -> GeneratedImage:
 def hold(model: str, ttl_s: float = TTL_S) -> HeldModel:
     """Keep a model on its GPU: `with wg.hold("shapes"): ...`."""
     return current().hold(model, ttl_s)
+
+
+def reserve(
+    gb: float,
+    gpu: int | str | None = None,
+    *,
+    timeout_s: float | None = None,
+    progress: bool = True,
+) -> Reserved:
+    """GPU memory for this kernel's own code: `with wg.reserve(gb=8, gpu=0): ...`.
+
+    It waits in the queue until there is room; Ctrl-C gives up. It ends with the block, or with
+    the kernel. `gpu` is a number or an id such as "cuda:0"; None takes whichever is best.
+    """
+    return current().reserve(gb, gpu, timeout_s=timeout_s, progress=progress)
+
+
+def reserve_all(
+    gpu: int | str | None = None, *, timeout_s: float | None = None, progress: bool = True
+) -> Reserved:
+    """A whole GPU for this kernel's own code: its jobs finish, its models leave."""
+    return current().reserve_all(gpu, timeout_s=timeout_s, progress=progress)
 
 
 def models() -> ModelTable:

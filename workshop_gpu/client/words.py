@@ -60,6 +60,24 @@ def about(wait_s: float) -> str:
     return f"about {wait_s / 60:.0f} min"
 
 
+def describe_reservation(reservation: schemas.Reservation, passed_s: int = 0) -> Words:
+    """The words for a reservation; `passed_s`: whole seconds since its wait was announced."""
+    size_bytes = reservation.size_bytes
+    what = "the whole GPU" if reservation.whole or not size_bytes else amount(size_bytes)
+    where = f" on {reservation.device}" if reservation.device else ""
+    if reservation.state == "granted":
+        return Words(f"Reserved {what}{where}", 1.0)
+    if reservation.state == "ended":
+        return Words(f"The reservation of {what}{where} is over")
+    place = f" (position {reservation.position})" if reservation.position > 1 else ""
+    wait_s = reservation.expected_wait_s
+    return Words(
+        f"Waiting for {what}{where}{place}",
+        None,
+        None if wait_s is None else max(0.0, wait_s - passed_s),
+    )
+
+
 def describe(progress: Progress) -> Words:
     """The words for a job's present state."""
     job = progress.job
@@ -77,6 +95,16 @@ def describe(progress: Progress) -> Words:
     return Words("Cancelled") if job.state == "cancelled" else Words("Done", 1.0)
 
 
+_WAITING_FOR = {
+    "device": "Waiting for a GPU to be ready",
+    "reservation": "Waiting: the GPU's memory is reserved for other work",
+    "pause": "The instructor has paused the queue",
+    "pin": "Waiting: pinned models fill the GPU",
+    "foreign": "Waiting: other programs fill the GPU's memory",
+}
+"""What a job may wait for beside its turn and its model's load."""
+
+
 def _waiting(job: schemas.Job, model: schemas.Model | None) -> Words:
     name = job.model
     if model is not None and model.state in ("loading", "downloading") and job.position <= 1:
@@ -90,8 +118,8 @@ def _waiting(job: schemas.Job, model: schemas.Model | None) -> Words:
     if job.waiting_for == "room":
         text = f"Waiting for room on the GPU for {name}{_place(job)}"
         return Words(text, None, job.expected_wait_s)
-    if job.waiting_for == "device":
-        return Words("Waiting for a GPU to be ready", None, job.expected_wait_s)
+    if job.waiting_for in _WAITING_FOR:
+        return Words(_WAITING_FOR[job.waiting_for], None, job.expected_wait_s)
     if job.position <= 1:
         return Words("Next in the queue", None, job.expected_wait_s)
     return Words(f"Position {job.position} in the queue", None, job.expected_wait_s)

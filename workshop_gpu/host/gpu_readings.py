@@ -1,7 +1,7 @@
 """What the NVIDIA driver says, through NVML. Without a driver there are simply no GPUs."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import msgspec
 import pynvml
@@ -70,7 +70,8 @@ def gpu_processes() -> list[GPUProcess]:
     with _nvml() as present:
         for index in range(pynvml.nvmlDeviceGetCount() if present else 0):
             handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-            for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle):
-                used = process.usedGpuMemory
-                found.append(GPUProcess(index, int(process.pid), int(used or 0)))
+            with suppress(pynvml.NVMLError):  # a card that does not tell
+                for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle):
+                    used = process.usedGpuMemory
+                    found.append(GPUProcess(index, int(process.pid), int(used or 0)))
     return found

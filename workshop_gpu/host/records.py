@@ -38,6 +38,19 @@ class JobRecord(msgspec.Struct):
     """What the worker took for it, without waiting and loading."""
 
     @property
+    def group(self) -> str:
+        """Jobs of one model and one group may be drawn together; "" for one that stays alone.
+
+        Every job gets the model's own scheduler, so that it need not be named.
+        """
+        made = self.params
+        if made.images > 1 or made.batch > 1:
+            return ""
+        # Some pipelines take "no negative prompt" for something else than an empty one.
+        negative = "negative" if made.negative_prompt else ""
+        return f"{made.width}x{made.height} {made.steps} {made.guidance!r} {negative}"
+
+    @property
     def ended(self) -> bool:
         return self.view is not None and self.view.state.ended
 

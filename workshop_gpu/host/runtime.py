@@ -4,10 +4,10 @@ import asyncio
 import logging
 import time
 import uuid
-from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import get_args
 
 import anyio
 import msgspec
@@ -18,18 +18,27 @@ from workshop_gpu.catalogue.catalogue import Catalogue
 from workshop_gpu.conductor import effects, events
 from workshop_gpu.conductor.conductor import Conductor, Settings
 from workshop_gpu.conductor.errors import ErrorReport, ModelUnavailable, WorkshopError
+from workshop_gpu.conductor.policy import Policy
 from workshop_gpu.conductor.states import Priority
 from workshop_gpu.host.devices import DeviceConfig
 from workshop_gpu.host.downloads import Downloads
+from workshop_gpu.host.driver import Driver
 from workshop_gpu.host.event_log import EventLog
+from workshop_gpu.host.foreign import ForeignProcesses
 from workshop_gpu.host.image_store import ImageStore
+from workshop_gpu.host.kept import Kept
 from workshop_gpu.host.records import JobRecord, JobRecords, Participant
+from workshop_gpu.host.reserving import Reservations
 from workshop_gpu.host.supervisor import Supervisor
 from workshop_gpu.host.worker_facts import facts
 from workshop_gpu.worker import protocol
 from workshop_gpu.worker.protocol import GenerateParams
 
 _TICK_S = 1.0
+_PROCESSES_S = 2.0
+"""How often the driver is asked who else holds memory."""
+_LEARNED_S = 5.0
+"""How often what was measured is written to disk, if it changed."""
 
 
 class RuntimeSettings(msgspec.Struct, frozen=True):
@@ -54,9 +63,19 @@ class Preview(msgspec.Struct, frozen=True):
 
 
 class CatalogueRead(msgspec.Struct, frozen=True):
-    """The catalogue was read again."""
+    """The catalogue was read again, or the rules for its models changed."""
 
 
+Order = (
+    effects.LoadModel
+    | effects.FetchModel
+    | effects.EvictModel
+    | effects.RunJob
+    | effects.CancelJob
+    | effects.StopWorker
+    | effects.StopFetch
+)
+_ORDERS: tuple[type[Order], ...] = get_args(Order)
 LogEntry = effects.Effect | Preview | CatalogueRead
 
 
@@ -64,11 +83,16 @@ class Runtime:
     """Owns the conductor, the workers, the jobs' records and images.
 
     All methods run on the event loop's thread. Methods that ask for something raise a
-    `WorkshopError` when it is refused, and then nothing has changed.
+    `WorkshopError` when it is refused, and then nothing has changed. `foreign` knows the kernels
+    among the processes that hold GPU memory.
     """
 
     def __init__(
-        self, settings: RuntimeSettings, catalogue: Catalogue, log: logging.Logger | None = None
+        self,
+        settings: RuntimeSettings,
+        catalogue: Catalogue,
+        log: logging.Logger | None = None,
+        foreign: ForeignProcesses | None = None,
     ) -> None:
         self.settings = settings
         self.catalogue = catalogue
@@ -81,9 +105,15 @@ class Runtime:
         self.downloads = Downloads(lambda: self.events.append(CatalogueRead()))
         self.worker_versions: dict[str, dict[str, str]] = {}
         self._log = log or logging.getLogger("workshop_gpu")
-        self._conductor = Conductor(
-            settings.conductor, devices=tuple(device.id for device in settings.devices)
-        )
+        devices = tuple(device.id for device in settings.devices)
+        self.configured_policy = self.policy = Policy.of(settings.conductor)
+        names = tuple(device.name for device in settings.devices)
+        self.kept = Kept(settings.data_folder, self.policy, names, self._log)
+        self._conductor = Conductor(settings.conductor, devices, self.kept.read_learned())
+        self._driver = Driver(self._conductor, self._carry_out, self._log)
+        self.reservations = Reservations(self._ask, self.snapshot, devices)
+        self.foreign = foreign or ForeignProcesses()
+        self._processes: dict[str, tuple[events.ForeignProcess, ...]] = {}
         self._supervisors = {
             device.id: Supervisor(
                 device,
@@ -95,8 +125,6 @@ class Runtime:
             )
             for device in settings.devices
         }
-        self._pending: deque[events.Event] = deque()
-        self._handling = False
         self._task: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
         self._group: TaskGroup | None = None
@@ -117,6 +145,7 @@ class Runtime:
         self.events.close()
         if self._task is not None:
             await self._task
+            await self.kept.keep_learned(self._conductor.learned())
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["Runtime"]:
@@ -136,10 +165,13 @@ class Runtime:
         async with anyio.create_task_group() as group:
             self._group = group
             await self._read_catalogue()
+            await self._restore()
             self._first_reading.set()
             for supervisor in self._supervisors.values():
                 group.start_soon(supervisor.run)
             group.start_soon(self._keep_time)
+            if any(device.gpu_uuid for device in self.settings.devices):
+                group.start_soon(self._watch_processes)
             await self._stopping.wait()
             group.cancel_scope.cancel()
 
@@ -150,6 +182,17 @@ class Runtime:
         except OSError as error:
             # The workers and the jobs that need the folder will fail with this reason too.
             self._log.error("%s: %s", self.settings.data_folder, error.strerror)
+
+    async def _restore(self) -> None:
+        """The rules of the server's last life hold again; models that are gone lose theirs."""
+        models = {spec.id for spec in self.catalogue.specs}
+        policy = await anyio.to_thread.run_sync(self.kept.read, models)
+        if policy == self.policy:
+            return
+        try:
+            self._ask(events.PolicyChanged(policy))
+        except WorkshopError as error:
+            await anyio.to_thread.run_sync(self.kept.refuse_policy, error.message)
 
     async def _read_catalogue(self) -> None:
         # One at a time: the end of a download and a change of the file may come together, and
@@ -172,6 +215,7 @@ class Runtime:
             self._log.warning("%s", problem)
 
     async def _fetch(self, model: str) -> None:
+        """Downloads a model; nobody waits for one that was stopped."""
         try:
             await self.downloads.fetch(self.catalogue.get(model))
         except WorkshopError as error:
@@ -183,12 +227,21 @@ class Runtime:
             self._tell(events.FetchFailed(model, problem.report()))
         await self._read_catalogue()
 
+    async def _watch_processes(self) -> None:
+        while True:
+            self._processes = await anyio.to_thread.run_sync(self.foreign.read)
+            await anyio.sleep(_PROCESSES_S)
+
     async def _keep_time(self) -> None:
+        learned_at = time.monotonic()
         while True:
             await anyio.sleep(_TICK_S)
             if await anyio.to_thread.run_sync(self.catalogue.changed):
                 await self._read_catalogue()
             self._tell(events.Tick())
+            if time.monotonic() >= learned_at + _LEARNED_S:
+                learned_at = time.monotonic()
+                await self.kept.keep_learned(self._conductor.learned())
             for job in self.jobs.expired():
                 await anyio.to_thread.run_sync(self.images.forget, job)
 
@@ -216,6 +269,7 @@ class Runtime:
                     pixels=params.width * params.height,
                     batch=params.batch,
                     priority=priority,
+                    group=record.group,
                 )
             )
         except WorkshopError:
@@ -243,6 +297,15 @@ class Runtime:
 
     def drop_hold(self, hold: str) -> None:
         self._ask(events.HoldDropped(hold))
+
+    async def change_policy(self, policy: Policy) -> None:
+        """The rules from now on; on disk when this returns. Raises InvalidPolicy or
+        ModelUnknown."""
+        self._ask(events.PolicyChanged(policy))
+        if not await self.kept.keep_policy(policy):
+            self.events.append(
+                effects.Notice("The rules could not be written to disk: a restart forgets them.")
+            )
 
     def kernel_gone(self, kernel: str) -> None:
         self._tell(events.KernelGone(kernel))
@@ -273,35 +336,19 @@ class Runtime:
 
     def _ask(self, event: events.Event) -> None:
         """Hands a request to the conductor; its refusal goes to the caller."""
-        if self._handling:
-            raise RuntimeError("a request must not come from within an effect")
-        self._handle(event)
-        self._drain()
+        self._driver.ask(event)
 
     def _tell(self, event: events.Event) -> None:
         """Hands a fact to the conductor, after those that are being handled."""
-        self._pending.append(event)
-        if not self._handling:
-            self._drain()
-
-    def _drain(self) -> None:
-        while self._pending:
-            event = self._pending.popleft()
-            try:
-                self._handle(event)
-            except Exception:
-                # A fact cannot be refused: this is a fault of ours, and must not stop the rest.
-                self._log.exception("The conductor failed on %r", event)
-
-    def _handle(self, event: events.Event) -> None:
-        self._handling = True
-        try:
-            for effect in self._conductor.handle(event, time.monotonic()):
-                self._carry_out(effect)
-        finally:
-            self._handling = False
+        self._driver.tell(event)
 
     def _carry_out(self, effect: effects.Effect) -> None:
+        if isinstance(effect, _ORDERS):
+            self._order(effect)
+        else:
+            self._announce(effect)
+
+    def _order(self, effect: Order) -> None:
         match effect:
             case effects.LoadModel(device, model, placement):
                 self._load(device, model, placement)
@@ -310,21 +357,29 @@ class Runtime:
                     self._group.start_soon(self._fetch, model)
             case effects.EvictModel(device, model):
                 self._supervisors[device].send(protocol.Evict(model))
-            case effects.RunJob(device, job, model):
-                record = self.jobs.get(job)
-                self._supervisors[device].send(
-                    protocol.Run(job, model, record.params, self._metadata(record))
-                )
+            case effects.RunJob(device, job, model, others):
+                first, *rest = (self._member(each) for each in (job, *others))
+                run = protocol.Run(job, model, first.params, first.metadata, tuple(rest))
+                self._supervisors[device].send(run)
             case effects.CancelJob(device, job):
                 self._supervisors[device].send(protocol.Cancel(job))
+            case effects.StopWorker(device, reason):
+                self._supervisors[device].stop_worker(reason)
+            case effects.StopFetch(model):
+                self.downloads.stop(model)
+
+    def _announce(self, effect: effects.Effect) -> None:
+        self.events.append(effect)
+        match effect:
             case effects.AnnounceJob(view):
                 self.jobs.update(view)
-                self.events.append(effect)
+            case effects.AnnounceReservation(reservation, ended) if ended:
+                self.reservations.ended(reservation.reservation)
+            case effects.AnnouncePolicy(policy):
+                self.policy = policy
+                self.events.append(CatalogueRead())
             case effects.Notice(text):
                 self._log.info("%s", text)
-                self.events.append(effect)
-            case _:
-                self.events.append(effect)
 
     def _load(self, device: str, model: str, placement: str) -> None:
         try:
@@ -334,8 +389,9 @@ class Runtime:
         else:
             self._supervisors[device].send(protocol.Load(source, placement))
 
-    def _metadata(self, record: JobRecord) -> dict[str, str]:
-        return {"software": f"workshop-gpu {__version__}", "job": record.id}
+    def _member(self, job: str) -> protocol.BatchMember:
+        metadata = {"software": f"workshop-gpu {__version__}", "job": job}
+        return protocol.BatchMember(job, self.jobs.get(job).params, metadata)
 
     # the workers
 
@@ -350,7 +406,7 @@ class Runtime:
                 )
             case protocol.Done():
                 self._tell(await self._save(report))
-        for fact in facts(device.id, report):
+        for fact in facts(device.id, report, self._processes.get(device.id)):
             self._tell(fact)
 
     async def _save(self, done: protocol.Done) -> events.Event:
@@ -367,7 +423,7 @@ class Runtime:
         with suppress(WorkshopError):
             record = self.jobs.get(done.job)
             record.saved_images, record.seconds_s = len(done.images), done.seconds_s
-        return events.JobFinished(done.job, done.seconds_s, done.peak_bytes)
+        return events.JobFinished(done.job, done.seconds_s, done.peak_bytes, done.batch)
 
     def _on_worker_end(self, device: DeviceConfig, reason: str, given_up: bool) -> None:
         if self._stopping.is_set():

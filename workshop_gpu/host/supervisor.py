@@ -47,6 +47,7 @@ class Supervisor:
         self._pauses_s = pauses_s
         self._ready_timeout_s = ready_timeout_s
         self._worker: WorkerProcess | None = None
+        self._stopped_because = ""
 
     @property
     def pid(self) -> int | None:
@@ -56,6 +57,12 @@ class Supervisor:
         """Sends an order. Without a worker it is dropped: the conductor learns of the death."""
         if self._worker is not None:
             self._worker.send(order)
+
+    def stop_worker(self, reason: str) -> None:
+        """Ends the worker at once, as one that hangs; the next one starts."""
+        if self._worker is not None:
+            self._stopped_because = reason
+            self._worker.kill()
 
     async def run(self) -> None:
         """Runs until cancelled, or until the worker failed to start too often in a row."""
@@ -88,6 +95,8 @@ class Supervisor:
             self._worker = None
             with anyio.CancelScope(shield=True):
                 reason = await worker.end()
-        if until_ready.cancelled_caught:
+        if self._stopped_because:
+            reason, self._stopped_because = self._stopped_because, ""
+        elif until_ready.cancelled_caught:
             reason = f"it was not ready within {self._ready_timeout_s:g} s"
         return became_ready, reason

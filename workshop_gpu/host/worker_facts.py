@@ -4,8 +4,13 @@ from workshop_gpu.conductor import events
 from workshop_gpu.worker import protocol
 
 
-def facts(device: str, report: protocol.FromWorker) -> list[events.Event]:
-    """The events that a report means, in order.
+def facts(
+    device: str,
+    report: protocol.FromWorker,
+    processes: tuple[events.ForeignProcess, ...] | None = None,
+) -> list[events.Event]:
+    """The events that a report means, in order. `processes` are those of others that the driver
+    named last; None: it has not said.
 
     A memory reading comes behind the change that it was taken after, so that the ledger never
     goes by a reading that is older than its own last change. `Done` is not in here: its images
@@ -34,5 +39,5 @@ def facts(device: str, report: protocol.FromWorker) -> list[events.Event]:
             found.append(events.JobStopped(job))
     memory: protocol.Memory | None = getattr(report, "memory", None)
     if memory is not None:
-        found.append(events.MemoryRead(device, memory.used_bytes, memory.ours_bytes))
+        found.append(events.MemoryRead(device, memory.used_bytes, memory.ours_bytes, processes))
     return found
