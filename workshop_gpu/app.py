@@ -51,6 +51,40 @@ class WorkshopGPU(ExtensionApp):
         help="For how many seconds a job whose model is ready may be preferred to others.",
     ).tag(config=True)
 
+    min_residency_s = Float(
+        10.0,
+        min=0.0,
+        help="For how many seconds a model that was loaded just now is protected against "
+        "another one; at most the patience.",
+    ).tag(config=True)
+
+    batch_limit = Int(
+        4, min=1, help="How many jobs of one kind are drawn together at most; 1: never several."
+    ).tag(config=True)
+
+    reservation_limit = Int(
+        4, min=0, help="How many reservations of GPU memory one participant may have."
+    ).tag(config=True)
+
+    download_limit_s = Float(
+        3600.0, min=0.0, help="For how many seconds a download may go on; 0: without limit."
+    ).tag(config=True)
+
+    load_limit_s = Float(
+        600.0, min=0.0, help="For how many seconds a load may go on; 0: without limit."
+    ).tag(config=True)
+
+    wait_limit_s = Float(
+        0.0,
+        min=0.0,
+        help="For how many seconds a job may wait, pauses, downloads and loads aside; 0: without "
+        "limit.",
+    ).tag(config=True)
+
+    run_limit_s = Float(
+        3600.0, min=0.0, help="For how many seconds a job may run; 0: without limit."
+    ).tag(config=True)
+
     worker_threads = Int(
         0, min=0, help="CPU threads of each worker; 0 leaves the choice to torch."
     ).tag(config=True)
@@ -80,7 +114,7 @@ class WorkshopGPU(ExtensionApp):
                 devices=devices,
                 data_folder=Path(self.data_folder),
                 threads=self.worker_threads,
-                conductor=Settings(queue_limit=self.queue_limit, patience_s=self.patience_s),
+                conductor=self._conductor_settings(),
             ),
             Catalogue(Path(self.models_file), default_dtype=dtype),
             self.log,
@@ -91,6 +125,19 @@ class WorkshopGPU(ExtensionApp):
             workshop_gpu=runtime, workshop_gpu_tokens=tokens, workshop_gpu_kernels=kernels
         )
         self._use_our_provisioner()
+
+    def _conductor_settings(self) -> Settings:
+        return Settings(
+            queue_limit=self.queue_limit,
+            patience_s=self.patience_s,
+            min_residency_s=self.min_residency_s,
+            batch_limit=self.batch_limit,
+            reservation_limit=self.reservation_limit,
+            download_limit_s=self.download_limit_s,
+            load_limit_s=self.load_limit_s,
+            wait_limit_s=self.wait_limit_s,
+            run_limit_s=self.run_limit_s,
+        )
 
     def initialize_handlers(self) -> None:
         self.handlers.extend(routes())

@@ -10,6 +10,7 @@ from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 
 from tests.client.fakes import FakeServer, a_job, a_png
+from tests.client.test_reservations import GRANTED
 from tests.client.test_tables import a_status
 from workshop_gpu.api import schemas
 from workshop_gpu.client import Client, session
@@ -102,6 +103,33 @@ def test_hold_lasts_until_dropped(
         shell.run_line_magic("hold", "--drop other")
 
 
+def test_reserve_lasts_until_dropped(
+    shell: InteractiveShell, fake: FakeServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake.answers |= {
+        "POST reservations": GRANTED,
+        "GET reservations/r1": GRANTED,
+        "DELETE reservations/r1": None,
+    }
+    for line in ("", "8GB", "500MB --gpu 0", "0.5", "--all", "", "--drop"):
+        shell.run_line_magic("reserve", line)
+    out = capsys.readouterr().out
+    assert "You have reserved nothing" in out
+    assert "Reserved: 8.0 GB of cuda:0 (granted)" in out
+    sizes = [body["size_bytes"] for body in fake.bodies("POST reservations")]
+    assert sizes == [8_000_000_000, 500_000_000, 500_000_000, None]
+    assert len(fake.bodies("DELETE reservations/r1")) == 4
+
+
+@pytest.mark.parametrize("line", ["8TB", "-8", "nan", "8GB --all", "much", "8GB --drop"])
+def test_a_reservation_of_nonsense_is_a_usage_error(
+    shell: InteractiveShell, fake: FakeServer, line: str
+) -> None:
+    with pytest.raises(UsageError):
+        shell.run_line_magic("reserve", line)
+    assert fake.bodies("POST reservations") == []
+
+
 def test_each_magic_explains_itself(shell: InteractiveShell) -> None:
-    for magic in (WorkshopMagics.generate, WorkshopMagics.hold):
+    for magic in (WorkshopMagics.generate, WorkshopMagics.hold, WorkshopMagics.reserve):
         assert "--" in (magic.__doc__ or "")

@@ -116,3 +116,23 @@ def test_names_are_text_and_never_markup() -> None:
     assert MARKUP in text_of(view._repr_html_())
     table = ModelTable([a_model(MARKUP, enabled=False, reason=MARKUP)], [MARKUP])
     assert MARKUP in text_of(table._repr_html_())
+
+
+def test_the_status_shows_reservations_and_why_the_queue_is_paused() -> None:
+    waiting = schemas.Reservation(
+        id="r1",
+        participant=MARKUP,
+        mine=False,
+        device=None,
+        size_bytes=8_000_000_000,
+        whole=False,
+        state="waiting",
+        position=1,
+        expected_wait_s=40.0,
+        expires_in_s=None,
+    )
+    status = StatusView(a_status(reservations=[waiting], paused=f"lunch {MARKUP}"))
+    for shown in (repr(status), text_of(status._repr_html_())):
+        assert "The queue is paused: lunch" in shown
+        assert "Waiting for 8.0 GB, about 40 s" in shown
+        assert MARKUP in shown

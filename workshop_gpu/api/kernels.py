@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import PurePosixPath
 
 from workshop_gpu.api.identity import KernelTokens
+from workshop_gpu.api.rules import without_participant
 from workshop_gpu.host.runtime import Runtime
 
 URL_VARIABLE = "WORKSHOP_GPU_URL"
@@ -35,10 +36,17 @@ class Kernels:
         """The kernel's process runs: GPU memory that it uses goes by its notebook's name."""
         self._runtime.foreign.started(kernel, pid)
 
-    def ended(self, kernel: str, *, for_good: bool) -> None:
+    async def ended(self, kernel: str, *, for_good: bool) -> None:
         self._runtime.kernel_gone(kernel)
         self._runtime.foreign.ended(kernel)
         if for_good:
             self._tokens.forget(kernel)
+            await self._forget_rules(kernel)
         else:
             self._tokens.revoke(kernel)
+
+    async def _forget_rules(self, kernel: str) -> None:
+        """No kernel of this id will ever come back, so that rules for it would only pile up."""
+        policy = without_participant(self._runtime.policy, kernel)
+        if policy != self._runtime.policy:
+            await self._runtime.change_policy(policy)

@@ -42,4 +42,4 @@ class WorkshopProvisioner(LocalProvisioner):
     async def cleanup(self, restart: bool = False) -> None:
         await super().cleanup(restart=restart)
         if self._kernels is not None and self.kernel_id:
-            self._kernels.ended(self.kernel_id, for_good=not restart)
+            await self._kernels.ended(self.kernel_id, for_good=not restart)

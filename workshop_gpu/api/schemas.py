@@ -101,6 +101,8 @@ class Job(msgspec.Struct, frozen=True):
     """prompt, negative_prompt, seed, steps, guidance, width, height, images, batch, place"""
     images: list[ImageInfo] = []
     error: ErrorReport | None = None
+    batch: int = 1
+    """How many jobs are drawn together, this one included, while it runs and afterwards."""
 
 
 class JobList(msgspec.Struct, frozen=True):

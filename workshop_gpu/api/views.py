@@ -65,6 +65,7 @@ class Views:
             ended_at=record.ended_at,
             seconds_s=record.seconds_s,
             error=view.error if view else None,
+            batch=view.batch if view else 1,
         )
         if not (mine or self._viewer.admin):
             return msgspec.structs.replace(job, error=None)

@@ -30,6 +30,7 @@ class View:
     model: schemas.Model | None
     preview: schemas.PreviewEvent | None
     doubtful: bool
+    paused: str = ""
 
 
 class EventStream:
@@ -104,7 +105,7 @@ class EventStream:
             job = self._mirror.jobs.get(job_id)
             model = self._mirror.models.get(job.model) if job else None
             preview = self._mirror.previews.get(job_id)
-            return View(job, model, preview, job_id in self._mirror.doubtful)
+            return View(job, model, preview, job_id in self._mirror.doubtful, self._mirror.paused)
 
     def models(self) -> list[schemas.Model]:
         with self._changed:

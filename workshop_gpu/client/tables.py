@@ -8,7 +8,7 @@ from html import escape
 from typing import overload
 
 from workshop_gpu.api import schemas
-from workshop_gpu.client.words import about, amount, amount_of
+from workshop_gpu.client.words import about, amount, amount_of, describe_reservation
 
 _TABLE = "border-collapse:collapse;margin:2px 0 8px 0"
 _HEAD = "text-align:left;padding:3px 14px 3px 0;border-bottom:1px solid;font-weight:600"
@@ -157,12 +157,14 @@ class StatusView:
             )
             for job in self.waiting
         ]
-        return [*running, *waiting]
+        return [*running, *waiting, *map(_reservation_row, self.status.reservations)]
 
     def _repr_html_(self) -> str:
         parts = [_device_html(device) for device in self.devices]
         if not parts:
             parts = ["<p>This server has no GPU that could work.</p>"]
+        if self.status.paused:
+            parts.append(f"<p>The queue is paused: {escape(self.status.paused)}</p>")
         rows = self._rows()
         if rows:
             parts.append(html_table(self._HEAD, rows))
@@ -175,13 +177,22 @@ class StatusView:
         for device in self.devices:
             lines.append(_device_line(device))
             lines += [f"  {amount(part.bytes):>9}  {_holder(part)}" for part in device.holders]
+        if self.status.paused:
+            lines.append(f"The queue is paused: {self.status.paused}")
         rows = self._rows()
         lines.append(text_table(self._HEAD, rows) if rows else "Nobody waits.")
         return "\n".join([*lines, *self.status.problems])
 
 
-def _who(job: schemas.Job) -> str:
-    return f"{job.participant} (you)" if job.mine else job.participant
+def _who(asked: schemas.Job | schemas.Reservation) -> str:
+    return f"{asked.participant} (you)" if asked.mine else asked.participant
+
+
+def _reservation_row(reservation: schemas.Reservation) -> Row:
+    words = describe_reservation(reservation)
+    waits = reservation.state == "waiting"
+    place = str(reservation.position or "") if waits else "has"
+    return (place, _who(reservation), "(own code)", words.line())
 
 
 def _holder(part: object) -> str:

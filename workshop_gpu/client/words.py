@@ -10,7 +10,7 @@ class Progress:
     """All that is known of a job at one moment.
 
     `reachable`: whether the server answers. `passed_s`: whole seconds since a waiting job's
-    expected wait was announced.
+    expected wait was announced. `paused`: the instructor's reason for pausing the queue.
     """
 
     job: schemas.Job
@@ -18,6 +18,7 @@ class Progress:
     preview: schemas.PreviewEvent | None = None
     reachable: bool = True
     passed_s: int = 0
+    paused: str = ""
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,8 @@ def describe(progress: Progress) -> Words:
     if not progress.reachable and not job.state.ended:
         return Words("The server does not answer; trying again")
     if job.state == "queued":
+        if job.waiting_for == "pause" and progress.paused:
+            return Words(f"Paused: {progress.paused}")
         words = _waiting(job, progress.model)
         if words.wait_s is None:
             return words

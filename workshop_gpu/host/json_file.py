@@ -42,11 +42,12 @@ class JsonFile(Generic[T]):
 
     def write(self, value: T) -> None:
         """Replaces the file. Raises OSError, and then the file is as it was."""
+        content = msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         unfinished = self.path.with_name(f".{self.path.name}.part")
         try:
             with open(unfinished, "wb") as file:
-                file.write(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
+                file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
             unfinished.replace(self.path)
