@@ -66,26 +66,39 @@ def test_two_cancels_stop_a_job_once(loaded: Host) -> None:
     plain_job(loaded, "next")
 
 
-def test_a_cancel_behind_a_load_reaches_its_job(loaded: Host) -> None:
+def test_a_cancel_during_the_load_of_another_model_reaches_its_job(loaded: Host) -> None:
     loaded.send(
+        protocol.Run("drawn", "shapes", FOREVER),
         protocol.Load(source_of("shapes-dit")),
-        protocol.Run("behind", "shapes-dit", params()),
-        protocol.Cancel("behind"),
+        protocol.Cancel("drawn"),
     )
-    loaded.until(protocol.Loaded)
-    assert loaded.expect(protocol.Stopped).job == "behind"
+    stopped, before = loaded.collect(protocol.Stopped, protocol.Loaded)
+    assert stopped.job == "drawn"
+    if not any(isinstance(report, protocol.Loaded) for report in before):
+        loaded.until(protocol.Loaded)
+    plain_job(loaded, "as ever")
 
 
-def test_orders_are_carried_out_in_the_order_of_arrival(loaded: Host) -> None:
-    loaded.send(
-        protocol.Run("one", "shapes", params(steps=1)),
-        protocol.Evict("shapes"),
-        protocol.Run("two", "shapes", params(steps=1)),
-        protocol.Load(source_of("shapes")),
-        protocol.Run("three", "shapes", params(steps=1)),
-    )
+def test_a_model_loads_while_another_draws(loaded: Host) -> None:
+    loaded.ask(protocol.Evict("shapes-dit"), protocol.Evicted)
+    expected = plain_job(loaded, "alone")
+    loaded.send(protocol.Run("long", "shapes", FOREVER))
+    loaded.expect(protocol.Started)
+    loaded.expect(protocol.Progress)
+    loaded.ask(protocol.Load(source_of("shapes-dit")), protocol.Loaded)
+    loaded.expect(protocol.Progress)
+    loaded.send(protocol.Cancel("long"))
+    loaded.until(protocol.Stopped)
+    assert plain_job(loaded, "after") == expected
+
+
+def test_a_model_leaves_only_after_the_job_that_draws_with_it(loaded: Host) -> None:
+    loaded.send(protocol.Run("one", "shapes", params(steps=20)))
+    loaded.expect(protocol.Started)
+    loaded.send(protocol.Evict("shapes"))
     assert loaded.until(protocol.Done).job == "one"
     loaded.expect(protocol.Evicted)
-    assert loaded.until(protocol.Failed).job == "two"
-    loaded.until(protocol.Loaded)
-    assert loaded.until(protocol.Done).job == "three"
+    failed = loaded.ask(protocol.Run("two", "shapes", params(steps=1)), protocol.Failed)
+    assert failed.error.kind == "generation_failed"
+    loaded.load("shapes")
+    plain_job(loaded, "three")

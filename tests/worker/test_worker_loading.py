@@ -1,11 +1,13 @@
 """Loading and leaving through a real worker: what is measured, what is refused, what goes on."""
 
+import io
 import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from tests.worker.conftest import room_bytes
 from tests.worker.worker_host import ASSETS, Host, float32_bytes, params, source_of
@@ -19,9 +21,14 @@ def copy(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def neighbour(worker: Host) -> Iterator[protocol.Loaded]:
-    """A model that stands on the device during all these tests, and is none of their business."""
-    yield worker.load("neighbour", ASSETS / "shapes")
+def neighbour(worker: Host, tmp_path_factory: pytest.TempPathFactory) -> Iterator[protocol.Loaded]:
+    """A model that stands on the device during all these tests, and is none of their business.
+
+    It is a copy, so that it shares no weights with them.
+    """
+    folder = tmp_path_factory.mktemp("models") / "neighbour"
+    shutil.copytree(ASSETS / "shapes", folder)
+    yield worker.load("neighbour", folder)
     evicted = worker.ask(protocol.Evict("neighbour"), protocol.Evicted)
     assert evicted.memory == protocol.Memory(used_bytes=0, ours_bytes=0)
 
@@ -192,15 +199,37 @@ def test_a_variants_files_are_taken_before_the_plain_ones(worker: Host, copy: Pa
     assert loaded.weights_bytes > 0
 
 
-def test_not_a_number_in_the_weights_fails_the_job_and_not_the_next(
+def test_not_a_number_in_the_weights_fails_the_load_and_names_file_and_tensor(
     worker: Host, copy: Path
 ) -> None:
-    poison(copy / "vae" / "diffusion_pytorch_model.safetensors")
-    worker.load("broken", copy)
-    failed = worker.ask(protocol.Run("nan", "broken", params(steps=1)), protocol.Failed)
-    assert failed.error.kind == "generation_failed"
-    assert "NaN" in failed.error.message
-    worker.ask(protocol.Evict("broken"), protocol.Evicted)
+    file = copy / "vae" / "diffusion_pytorch_model.safetensors"
+    poison(file)
+    message = refusal(worker, source_of("broken", copy))
+    assert str(file) in message
+    assert "decoder.conv_out.bias holds NaN" in message
+
+
+def test_two_models_of_the_same_files_take_their_bytes_once(
+    worker: Host, neighbour: protocol.Loaded
+) -> None:
+    first = worker.load("shapes")
+    again = worker.load("broken", ASSETS / "shapes")
+    assert again.weights_bytes == first.weights_bytes
+    few_buffers_bytes = again.memory.ours_bytes - first.memory.ours_bytes
+    assert 0 <= few_buffers_bytes < first.weights_bytes / 100
+    expected = worker.ask(protocol.Run("both", "broken", params()), protocol.Done)
+    evicted = worker.ask(protocol.Evict("shapes"), protocol.Evicted)
+    assert evicted.freed_bytes == few_buffers_bytes
+    alone = worker.ask(protocol.Run("alone", "broken", params()), protocol.Done)
+    assert pixels(alone) == pixels(expected)
+    last = worker.ask(protocol.Evict("broken"), protocol.Evicted)
+    assert last.freed_bytes == first.weights_bytes
+    assert last.memory.ours_bytes == neighbour.weights_bytes
+
+
+def pixels(done: protocol.Done) -> bytes:
+    with Image.open(io.BytesIO(done.images[0])) as image:
+        return image.tobytes()
 
 
 def poison(file: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.worker.bare_pipelines import bare_picture, same_pixels
+from tests.worker.opening import opened
 from tests.worker.original_format import save_single_file
 from tests.worker.small_pipelines import save_flux, save_sdxl, sd1
 from tests.worker.worker_host import params
@@ -27,15 +28,6 @@ def sdxl(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def flux(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_flux(tmp_path_factory.mktemp("models") / "flux")
-
-
-def opened(folder: Path, **fields: str) -> Any:
-    from workshop_gpu.worker.devices import CpuDevice
-    from workshop_gpu.worker.pipelines import open_model
-    from workshop_gpu.worker.protocol import ModelSource
-
-    source = ModelSource("small", "diffusers", str(folder), **fields)
-    return open_model(source, CpuDevice(10**9), lambda done, total: None)
 
 
 def bare(folder: Path, dtype: str = "float32") -> Any:
@@ -66,8 +58,6 @@ def test_two_encoders_and_a_vae_that_decodes_in_float32(sdxl: Path, dtype: str) 
 def test_a_job_broken_off_inside_a_pipelines_cast_leaves_no_trace(sdxl: Path) -> None:
     import torch
 
-    from workshop_gpu.worker.pipelines import repair_dtypes
-
     model = opened(sdxl, dtype="float16")
     expected = drawn(model)
 
@@ -81,7 +71,9 @@ def test_a_job_broken_off_inside_a_pipelines_cast_leaves_no_trace(sdxl: Path) ->
         drawn(model)
     vae.decoder = whole
     assert vae.dtype == torch.float32, "the pipeline's own cast was not reached"
-    repair_dtypes(model)
+    vae_part = next(part for part in model.components if part.name == "vae")
+    assert vae_part.mend()
+    assert not vae_part.mend(), "nothing is left to mend"
     assert same_pixels(drawn(model), expected)
 
 

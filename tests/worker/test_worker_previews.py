@@ -93,15 +93,15 @@ def test_a_job_without_previews_for_0_4_seconds_gets_one(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("model", ["shapes", "shapes-dit"])
 def test_a_shipped_models_preview_resembles_its_picture_halfway(model: str) -> None:
+    from workshop_gpu.worker.components import OpenModel
     from workshop_gpu.worker.drawing import Step, draw
     from workshop_gpu.worker.noise import predicted_final
-    from workshop_gpu.worker.pipelines import OpenModel
     from workshop_gpu.worker.previews import PreviewMap
     from workshop_gpu.worker.protocol import ModelSource
 
     pipeline = bare_pipeline(model)
     source = ModelSource(model, "diffusers", str(ASSETS / model))
-    opened = OpenModel(source, pipeline, 0, {})
+    opened = OpenModel(source, pipeline, (), {})
     previews = PreviewMap()
     previews.guess_from_decoder(pipeline)
     (first,) = draw(opened, [params()], lambda step: None)

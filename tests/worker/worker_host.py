@@ -63,10 +63,15 @@ class Host:
         """Skip what goes on (loading, started, progress) to the report of this kind."""
         return self.collect(kind)[0]
 
-    def collect(self, kind: type[Report]) -> tuple[Report, list[protocol.FromWorker]]:
-        """The report of this kind, and all reports that came before it."""
+    def collect(
+        self, kind: type[Report], *also: type[protocol.FromWorker]
+    ) -> tuple[Report, list[protocol.FromWorker]]:
+        """The report of this kind, and all reports that came before it (of the kinds `also` too).
+
+        Pictures and models have a lane each, so their reports come in any order.
+        """
         before: list[protocol.FromWorker] = []
-        passing = (protocol.Loading, protocol.Started, protocol.Progress)
+        passing = (protocol.Loading, protocol.Started, protocol.Progress, *also)
         while not isinstance(report := self.receive(), kind):
             assert isinstance(report, passing), report
             before.append(report)

@@ -32,7 +32,10 @@ def main() -> None:
 
     from workshop_gpu.worker.devices import DeviceUnusable, open_device
     from workshop_gpu.worker.engine import Engine
+    from workshop_gpu.worker.moving import Mover
     from workshop_gpu.worker.pipelines import import_usual_classes
+    from workshop_gpu.worker.pool import NoPool
+    from workshop_gpu.worker.turns import Turns
 
     try:
         device = open_device(options.device, options.total_bytes, options.threads)
@@ -41,7 +44,10 @@ def main() -> None:
     import_usual_classes()
     gc.collect()
     gc.freeze()  # the libraries' objects stay for ever: later collections need not visit them
-    Engine(device, link).work_for_ever()
+    turns = Turns()
+    mover = Mover(device, link, turns, NoPool("the server offers no pool"))
+    mover.start()
+    Engine(device, link, mover, turns).work_for_ever()
 
 
 def _options() -> argparse.Namespace:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from workshop_gpu.worker import protocol
+from workshop_gpu.worker.components import OpenModel
 from workshop_gpu.worker.devices import Device
 from workshop_gpu.worker.drawing import (
     JobCancelled,
@@ -22,9 +23,9 @@ from workshop_gpu.worker.drawing import (
 from workshop_gpu.worker.failures import Cancelled, Outcome, Success, attempt
 from workshop_gpu.worker.images import ImageRecord, encode_png
 from workshop_gpu.worker.link import Link
-from workshop_gpu.worker.pipelines import OpenModel
 from workshop_gpu.worker.previews import PreviewMap, Sketcher
 from workshop_gpu.worker.protocol import BatchMember, GenerateParams
+from workshop_gpu.worker.turns import Turns
 
 _OF_ONE_LENGTH = frozenset(
     {
@@ -104,9 +105,12 @@ class _Sitter:
 class Batch:
     """A group of jobs that `divided` found. Each gets one answer, from here or from its owner."""
 
-    def __init__(self, members: Sequence[BatchMember], link: Link, answer: Answer) -> None:
+    def __init__(
+        self, members: Sequence[BatchMember], link: Link, turns: Turns, answer: Answer
+    ) -> None:
         self._open = {member.job: member for member in members}
         self._link = link
+        self._turns = turns
         self._answer_job = answer
 
     def unanswered(self) -> list[str]:
@@ -125,7 +129,10 @@ class Batch:
     def draw(
         self, model: OpenModel, previews: PreviewMap, device: Device, record: MakeRecord
     ) -> None:
-        """Draw and answer the jobs. Raises JobCancelled once all are, and whatever `draw` does."""
+        """Draw and answer the jobs. Raises JobCancelled once all are, and whatever `draw` does.
+
+        Only for who has the turn; others get it between two steps.
+        """
         started = time.monotonic()
         sitters = self._seated(model, previews)
         together = len(sitters)
@@ -175,6 +182,7 @@ class Batch:
         ]
 
     def _after_step(self, sitting: Sequence[_Sitter], places: Sequence[int], step: Step) -> None:
+        self._turns.let_others_pass()
         for sitter, place in zip(sitting, places, strict=True):
             job, params = sitter.member.job, sitter.member.params
             if job not in self._open:

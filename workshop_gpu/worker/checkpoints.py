@@ -101,6 +101,15 @@ def check_safetensors(paths: Iterable[Path]) -> int:
 
 
 def _checked_size(path: Path) -> int:
+    size_bytes, _, _ = read_header(path)
+    return size_bytes
+
+
+def read_header(path: Path) -> tuple[int, int, dict[str, Any]]:
+    """A safetensors file's length, where its tensors' bytes begin, and its entries by name.
+
+    An entry has `dtype`, `shape` and `data_offsets` (from that beginning on). Raises BadCheckpoint.
+    """
     try:
         size_bytes = path.stat().st_size
         with path.open("rb") as file:
@@ -108,8 +117,10 @@ def _checked_size(path: Path) -> int:
             if not 0 < header_bytes <= min(_LONGEST_HEADER_BYTES, size_bytes - 8):
                 raise BadCheckpoint(f"{path} is damaged: its header is not one of safetensors")
             header = json.loads(file.read(header_bytes))
-        ends = [entry["data_offsets"][1] for name, entry in header.items() if name[:2] != "__"]
-        needed_bytes = 8 + int(header_bytes) + max(ends, default=0)
+        entries = {name: entry for name, entry in header.items() if name[:2] != "__"}
+        ends = [entry["data_offsets"][1] for entry in entries.values()]
+        start = 8 + int(header_bytes)
+        needed_bytes = start + max(ends, default=0)
     except OSError as problem:
         raise BadCheckpoint(f"{path} cannot be read: {problem.strerror}") from None
     except (struct.error, ValueError, TypeError, KeyError, IndexError, AttributeError):
@@ -119,4 +130,4 @@ def _checked_size(path: Path) -> int:
             f"{path} is damaged or incomplete: it has {size_bytes} bytes and should have "
             f"{needed_bytes}. Copy or download it again."
         )
-    return size_bytes
+    return size_bytes, start, entries

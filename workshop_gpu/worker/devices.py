@@ -3,6 +3,9 @@
 import gc
 import importlib
 import os
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
 import torch
@@ -97,7 +100,8 @@ class CudaDevice:
         self.total_bytes = int(torch.cuda.mem_get_info()[1])
         self.default_dtype = torch.bfloat16
         self._context_bytes = self._measure_context(used_before)
-        self._allocated_at_start = 0
+        self.transfers = torch.cuda.Stream()
+        self._peak = _Peak()
 
     def _measure_context(self, used_before: dict[str, int]) -> int:
         used_now = self._nvml.used_bytes_by_uuid()
@@ -122,16 +126,65 @@ class CudaDevice:
         return int(torch.cuda.mem_get_info()[0]) + unused_in_cache
 
     def start_peak(self) -> None:
-        torch.cuda.reset_peak_memory_stats()
-        self._allocated_at_start = torch.cuda.memory_allocated()
+        self._peak.start()
 
     def peak_bytes(self) -> int:
-        return max(0, torch.cuda.max_memory_allocated() - self._allocated_at_start)
+        return self._peak.bytes()
+
+    def room_for_weights(self, size_bytes: int) -> torch.Tensor:
+        """Memory for weights, uint8, to be written on the stream `transfers`.
+
+        It belongs to that stream: memory that kernels of a running job still use is never in it.
+        """
+        with self._peak.weights_come_or_go(), torch.cuda.stream(self.transfers):
+            return torch.empty(size_bytes, dtype=torch.uint8, device=self.torch_device)
+
+    def weights_go(self) -> AbstractContextManager[None]:
+        """While weights are let go: no job's peak counts them."""
+        return self._peak.weights_come_or_go()
 
     def give_back(self) -> None:
         gc.collect()
         torch.cuda.synchronize()  # an error of the card that was not seen yet is seen here
         torch.cuda.empty_cache()
+
+
+class _Peak:
+    """The most that a job allocates above what was there, without weights that come meanwhile.
+
+    Each time that weights come or go the stretch since the last time is closed: its own highest
+    mark above its own floor counts.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._floor_bytes = 0
+        self._highest_bytes = 0
+
+    def start(self) -> None:
+        with self._lock:
+            self._highest_bytes = 0
+            torch.cuda.reset_peak_memory_stats()
+            self._floor_bytes = torch.cuda.memory_allocated()
+
+    def bytes(self) -> int:
+        with self._lock:
+            return self._highest_now()
+
+    @contextmanager
+    def weights_come_or_go(self) -> Iterator[None]:
+        with self._lock:
+            self._highest_bytes = self._highest_now()
+            before_bytes = torch.cuda.memory_allocated()
+            try:
+                yield
+            finally:
+                # What a job allocates in this moment is taken for weights: microseconds.
+                self._floor_bytes += torch.cuda.memory_allocated() - before_bytes
+                torch.cuda.reset_peak_memory_stats()
+
+    def _highest_now(self) -> int:
+        return max(self._highest_bytes, torch.cuda.max_memory_allocated() - self._floor_bytes)
 
 
 class _Nvml:

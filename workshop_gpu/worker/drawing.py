@@ -20,7 +20,7 @@ import torch
 from PIL import Image
 
 from workshop_gpu.conductor import errors
-from workshop_gpu.worker.pipelines import OpenModel
+from workshop_gpu.worker.components import OpenModel
 from workshop_gpu.worker.protocol import GenerateParams
 
 Value = TypeVar("Value")

@@ -17,6 +17,7 @@ import torch
 from workshop_gpu.conductor import errors
 from workshop_gpu.worker.checkpoints import BadCheckpoint
 from workshop_gpu.worker.drawing import JobCancelled
+from workshop_gpu.worker.host_copy import NoRoom
 
 Result = TypeVar("Result")
 
@@ -70,7 +71,7 @@ def attempt(action: Callable[[], Result]) -> Outcome[Result]:
         return Cancelled()
     except errors.WorkshopError as error:
         return error.report()
-    except BadCheckpoint as problem:
+    except (BadCheckpoint, NoRoom) as problem:
         return Broken(str(problem))
     except torch.OutOfMemoryError as error:
         return OutOfMemory(_bytes_asked_for(str(error)))

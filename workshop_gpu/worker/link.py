@@ -1,8 +1,7 @@
 """The worker's end of the socket: orders in, reports out, and the end of the process.
 
-Two threads touch it. The reader thread blocks in `recv`; it puts every order into the inbox in
-order of arrival, and marks a cancelled job at once, while the lane is busy with that very job.
-Only the lane sends.
+The reader thread blocks in `recv`; it puts every order into its lane's inbox in order of arrival,
+and marks a cancelled job at once, while the lane is busy with that very job. Any thread may send.
 """
 
 import os
@@ -54,13 +53,16 @@ class Cancellations:
 
 
 class Link:
-    """The socket to the host. `start` begins reading; `inbox` then fills with orders."""
+    """The socket to the host. `start` begins reading.
+
+    Then `jobs` fills with what is to be drawn, and `moves` with models to load and to evict.
+    """
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
-        self.inbox: queue.SimpleQueue[protocol.Load | protocol.Evict | protocol.Run] = (
-            queue.SimpleQueue()
-        )
+        self._sending = threading.Lock()
+        self.jobs: queue.SimpleQueue[protocol.Run] = queue.SimpleQueue()
+        self.moves: queue.SimpleQueue[protocol.Load | protocol.Evict] = queue.SimpleQueue()
         self.cancellations = Cancellations()
 
     def start(self) -> None:
@@ -69,7 +71,8 @@ class Link:
     def send(self, report: protocol.FromWorker) -> None:
         """Send one report. A host that is gone ends the process."""
         try:
-            self._connection.sendall(protocol.frame(report))
+            with self._sending:
+                self._connection.sendall(protocol.frame(report))
         except OSError:
             end_process(EXIT_GONE)
 
@@ -92,9 +95,9 @@ class Link:
                 # Known before it is in the inbox: the lane may end it before this thread goes on.
                 for member in order.members:
                     self.cancellations.arrived(member.job)
-                self.inbox.put(order)
-            case _:
-                self.inbox.put(order)
+                self.jobs.put(order)
+            case protocol.Load() | protocol.Evict():
+                self.moves.put(order)
 
     def _next_body(self) -> bytes:
         length = int.from_bytes(self._exactly(_LENGTH_BYTES, between_messages=True), "big")

@@ -1,13 +1,11 @@
-"""Opening a diffusers pipeline from local files, component by component, onto the device.
+"""A model's pipeline: which components it has, and what holds them together.
 
-Each component goes to the device as soon as it is read, and once: the host's copy of one component
-is gone before the next is read, and nothing is ever moved back. A model leaves by dropping every
-reference to it.
+The components' modules and weights are others' business: here their folders are found and checked,
+and the finished modules are put into a pipeline with its tokenizers and its scheduler.
 """
 
 import importlib
 import inspect
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,32 +42,28 @@ _CHECKER_PARTS = ("safety_checker", "feature_extractor")
 """Left out: what people draw is the instructor's matter, and the checker would replace pictures by
 black ones. Old folders name classes for them that the libraries no longer have."""
 
-OnBytes = Callable[[int, int], None]
-"""Called with (bytes done, bytes in all) as components arrive on the device."""
-
 
 @dataclass(frozen=True)
-class OpenModel:
-    """A model on the device. `weights_bytes` is what it takes there.
-
-    `dtypes` are the components' dtypes as opened: a job that broke off inside a pipeline's own
-    temporary cast (SDXL's VAE) is repaired by them.
-    """
-
-    source: ModelSource
-    pipeline: Any
-    weights_bytes: int
-    dtypes: dict[str, torch.dtype]
-
-
-@dataclass(frozen=True)
-class _Part:
-    """One component with weights: how to open it and how large its files are."""
+class ComponentFiles:
+    """One component with weights: how to open it, from which files, of how many bytes."""
 
     name: str
     cls: Any
     folder: Path
     variant: str
+    files: tuple[Path, ...]
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A model as its files describe it. Without `components` it is one file, opened as a whole."""
+
+    source: ModelSource
+    path: Path
+    dtype: torch.dtype
+    pipeline_class: Any
+    components: tuple[ComponentFiles, ...]
     size_bytes: int
 
 
@@ -81,27 +75,56 @@ def import_usual_classes() -> None:
             getattr(module, name)
 
 
-def open_model(source: ModelSource, device: Device, on_bytes: OnBytes) -> OpenModel:
-    """Open the model on the device. Raises BadCheckpoint, torch's errors and the libraries' own."""
+def plan_model(source: ModelSource, device: Device) -> Plan:
+    """What is to be opened, checked as far as names, sizes and headers go. Raises BadCheckpoint."""
     if source.kind != "diffusers":
         raise BadCheckpoint(f'this worker opens models of kind "diffusers", not "{source.kind}"')
-    before_bytes = device.allocated_bytes()
     path = Path(source.path)
     dtype = _dtype(source, device)
     if path.is_dir():
-        pipeline = _open_folder(path, source.variant, dtype, device, on_bytes)
-    elif path.is_file():
-        pipeline = _open_file(path, dtype, device, on_bytes)
-    else:
-        raise BadCheckpoint(f"there is nothing at {path}")
-    pipeline.set_progress_bar_config(disable=True)
-    _check_text_to_image(pipeline)
-    counted_bytes = tensor_bytes(pipeline)
-    after_bytes = device.allocated_bytes()
-    if before_bytes is not None and after_bytes is not None:
-        counted_bytes = after_bytes - before_bytes
-    dtypes = {name: module.dtype for name, module in modules(pipeline).items()}
-    return OpenModel(source, pipeline, counted_bytes, dtypes)
+        index = read_json(path / "model_index.json")
+        pipeline_class = _pipeline_class(index)
+        components = _components(path, index, source.variant)
+        size_bytes = sum(component.size_bytes for component in components)
+        return Plan(source, path, dtype, pipeline_class, tuple(components), size_bytes)
+    if path.is_file():
+        if is_pickle(path):
+            raise BadCheckpoint(pickle_refusal(path))
+        if path.suffix != ".safetensors":
+            raise BadCheckpoint(f"{path.name} is not a .safetensors file")
+        return Plan(source, path, dtype, None, (), check_safetensors([path]))
+    raise BadCheckpoint(f"there is nothing at {path}")
+
+
+def assemble(plan: Plan, modules: dict[str, Any]) -> Any:
+    """The pipeline around its components' modules. Raises BadCheckpoint, the libraries' errors."""
+    components = dict(modules)
+    accepted = inspect.signature(plan.pipeline_class.__init__).parameters
+    if "safety_checker" in accepted:
+        components |= dict.fromkeys(_CHECKER_PARTS)
+    if "requires_safety_checker" in accepted:
+        components["requires_safety_checker"] = False
+    pipeline = plan.pipeline_class.from_pretrained(
+        str(plan.path),
+        torch_dtype=plan.dtype,
+        local_files_only=True,
+        use_safetensors=True,
+        **components,
+    )
+    return _checked(pipeline)
+
+
+def open_file(plan: Plan) -> Any:
+    """A pipeline from one file, by the library's own loader, on the host.
+
+    Its shape comes from a pipeline's configuration files. Sets the libraries' global state.
+    """
+    config = _config_for_file(plan.path)
+    pipeline_class = _pipeline_class(read_json(config / "model_index.json"))
+    pipeline = pipeline_class.from_single_file(
+        str(plan.path), config=str(config), torch_dtype=plan.dtype, local_files_only=True
+    )
+    return _checked(pipeline)
 
 
 def modules(pipeline: Any) -> dict[str, Any]:
@@ -113,22 +136,6 @@ def modules(pipeline: Any) -> dict[str, Any]:
     }
 
 
-def tensor_bytes(pipeline: Any) -> int:
-    """Bytes of all parameters and buffers; tied and shared ones count once."""
-    sizes: dict[tuple[int, int], int] = {}
-    for module in modules(pipeline).values():
-        for tensor in (*module.parameters(), *module.buffers()):
-            sizes[(tensor.data_ptr(), tensor.nbytes)] = tensor.nbytes
-    return sum(sizes.values())
-
-
-def repair_dtypes(model: OpenModel) -> None:
-    """Undo a cast that a broken-off job left behind. The way back is exact: it only narrows."""
-    for name, module in modules(model.pipeline).items():
-        if name in model.dtypes and module.dtype != model.dtypes[name]:
-            module.to(model.dtypes[name])
-
-
 def _dtype(source: ModelSource, device: Device) -> torch.dtype:
     if source.dtype:
         if source.dtype not in _DTYPES:
@@ -137,30 +144,6 @@ def _dtype(source: ModelSource, device: Device) -> torch.dtype:
     if source.variant == "fp16" and device.torch_device.type == "cuda":
         return torch.float16
     return device.default_dtype
-
-
-def _open_folder(
-    path: Path, variant: str, dtype: torch.dtype, device: Device, on_bytes: OnBytes
-) -> Any:
-    index = read_json(path / "model_index.json")
-    pipeline_class = _pipeline_class(index)
-    parts = _parts(path, index, variant)
-    total_bytes = sum(part.size_bytes for part in parts)
-    done_bytes = 0
-    on_bytes(0, total_bytes)
-    components: dict[str, Any] = {}
-    for part in parts:
-        components[part.name] = _open_part(part, dtype).to(device.torch_device)
-        done_bytes += part.size_bytes
-        on_bytes(done_bytes, total_bytes)
-    accepted = inspect.signature(pipeline_class.__init__).parameters
-    if "safety_checker" in accepted:
-        components |= dict.fromkeys(_CHECKER_PARTS)
-    if "requires_safety_checker" in accepted:
-        components["requires_safety_checker"] = False
-    return pipeline_class.from_pretrained(
-        str(path), torch_dtype=dtype, local_files_only=True, use_safetensors=True, **components
-    )
 
 
 def _pipeline_class(index: dict[str, Any]) -> Any:
@@ -174,7 +157,7 @@ def _pipeline_class(index: dict[str, Any]) -> Any:
     return found
 
 
-def _parts(path: Path, index: dict[str, Any], variant: str) -> list[_Part]:
+def _components(path: Path, index: dict[str, Any], variant: str) -> list[ComponentFiles]:
     """The components that hold weights, checked before anything is opened."""
     parts = []
     left_out = _CHECKER_PARTS if "safety_checker" in index else ()
@@ -190,7 +173,8 @@ def _parts(path: Path, index: dict[str, Any], variant: str) -> list[_Part]:
         if not issubclass(cls, torch.nn.Module):
             continue
         files, found_variant = weight_files(folder, variant)
-        parts.append(_Part(name, cls, folder, found_variant, check_safetensors(files)))
+        size_bytes = check_safetensors(files)
+        parts.append(ComponentFiles(name, cls, folder, found_variant, tuple(files), size_bytes))
     if not parts:
         raise BadCheckpoint(f"model_index.json in {path} names no components")
     if variant and all(part.variant != variant for part in parts):
@@ -211,40 +195,6 @@ def _component_class(name: str, library: str, class_name: str) -> Any:
     return cls
 
 
-def _open_part(part: _Part, dtype: torch.dtype) -> Any:
-    """One component by its library's own loader, on the host."""
-    options: dict[str, Any] = {"local_files_only": True, "use_safetensors": True}
-    if part.variant:
-        options["variant"] = part.variant
-    # transformers calls it dtype since 4.56, diffusers (all supported ones) torch_dtype.
-    is_diffusers = issubclass(part.cls, diffusers.ModelMixin)
-    options["torch_dtype" if is_diffusers else _transformers_dtype_name()] = dtype
-    return part.cls.from_pretrained(str(part.folder), **options).eval()
-
-
-def _transformers_dtype_name() -> str:
-    version: str = importlib.import_module("transformers").__version__
-    major, minor = (int(number) for number in version.split(".")[:2])
-    return "dtype" if (major, minor) >= (4, 56) else "torch_dtype"
-
-
-def _open_file(path: Path, dtype: torch.dtype, device: Device, on_bytes: OnBytes) -> Any:
-    """A single-file checkpoint; its shape comes from a pipeline's configuration files."""
-    if is_pickle(path):
-        raise BadCheckpoint(pickle_refusal(path))
-    if path.suffix != ".safetensors":
-        raise BadCheckpoint(f"{path.name} is not a .safetensors file")
-    total_bytes = check_safetensors([path])
-    on_bytes(0, total_bytes)
-    config = _config_for_file(path)
-    pipeline_class = _pipeline_class(read_json(config / "model_index.json"))
-    pipeline = pipeline_class.from_single_file(
-        str(path), config=str(config), torch_dtype=dtype, local_files_only=True
-    ).to(device.torch_device)
-    on_bytes(total_bytes, total_bytes)
-    return pipeline
-
-
 def _config_for_file(path: Path) -> Path:
     """The folder with the configuration: beside the file under its name, or in the hub cache."""
     beside = path.with_suffix("")
@@ -263,6 +213,12 @@ def _config_for_file(path: Path) -> Path:
             f"Put that model's small files (model_index.json, */config.json, tokenizers) into "
             f"{beside}, or download {repository} once."
         ) from None
+
+
+def _checked(pipeline: Any) -> Any:
+    pipeline.set_progress_bar_config(disable=True)
+    _check_text_to_image(pipeline)
+    return pipeline
 
 
 def _check_text_to_image(pipeline: Any) -> None:

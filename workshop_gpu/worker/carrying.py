@@ -1,0 +1,189 @@
+"""Moving a block's bytes: from files or host memory, into the pool, onto the card, all at once.
+
+Several threads each take a stretch of a few megabytes through a tray: read it, check it, take its
+digest, write it into the pool, send it on to the card while the next is being read. So the slowest
+of disk, processor and bus sets the pace, and no more memory is needed than the trays.
+"""
+
+import hashlib
+import mmap
+import os
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Protocol
+
+import torch
+
+from workshop_gpu.worker.devices import CudaDevice, Device
+from workshop_gpu.worker.host_copy import HostCopy
+from workshop_gpu.worker.pinning import CHUNK_BYTES, Pinned, Pinning
+
+_CARD_STRETCH_BYTES = 16 * 2**20
+_CPU_STRETCH_BYTES = 4 * 2**20
+_MOST_THREADS = 16
+
+OnBytes = Callable[[int], None]
+"""Told the bytes that have arrived since the last time, from any thread."""
+
+
+class Source(Protocol):
+    """What a block's bytes are read from."""
+
+    def read(self, start: int, into: memoryview) -> None:
+        """The bytes from `start` on, as many as there is room for."""
+
+
+class Trip:
+    """A block on its way. `finish` waits for it to arrive."""
+
+    def __init__(self) -> None:
+        self.stretches: list[Future[bytes]] = []
+        self.failed = threading.Event()
+
+    def finish(self) -> str:
+        """The digest of the bytes ("" where none was wanted).
+
+        Raises what went wrong first, once nothing is under way any more.
+        """
+        problems = [problem for each in self.stretches if (problem := each.exception())]
+        if problems:
+            raise next((p for p in problems if not isinstance(p, _GivenUp)), problems[0])
+        digests = b"".join(each.result() for each in self.stretches)
+        return f"sha256:{hashlib.sha256(digests).hexdigest()}" if digests else ""
+
+    def give_up(self) -> None:
+        """Start no further stretches, and wait for those under way."""
+        self.failed.set()
+        for each in self.stretches:
+            each.exception()
+
+
+class _GivenUp(Exception):
+    """Another stretch of the block has failed."""
+
+
+class _Tray:
+    """Memory that stretches pass through, and the copy to the card that was last made from it."""
+
+    def __init__(self, memory: torch.Tensor) -> None:
+        self.memory = memory
+        as_array: Any = memory.numpy()
+        self.bytes = memoryview(as_array)
+        self.sent: torch.cuda.Event | None = None
+
+
+class Carrier:
+    """Carries blocks to a device."""
+
+    def __init__(self, device: Device) -> None:
+        self._card = device if isinstance(device, CudaDevice) else None
+        self._stretch_bytes = _CARD_STRETCH_BYTES if self._card else _CPU_STRETCH_BYTES
+        self._threads = min(_MOST_THREADS, max(2, os.cpu_count() or 2))
+        self._workers = ThreadPoolExecutor(self._threads, "weights")
+        self._stream = self._card.transfers if self._card else None
+        self._pinning = Pinning() if self._card else None
+        self._trays: queue.SimpleQueue[_Tray] | None = None
+
+    @property
+    def problem(self) -> str:
+        """Why host memory is not registered with the card; "" where it is or need not be."""
+        return self._pinning.problem if self._pinning else ""
+
+    def pin(self, host: HostCopy) -> Pinned | None:
+        """Begin to register this copy, for a card."""
+        return self._pinning.begin(host.tensor()) if self._pinning else None
+
+    def carry(
+        self,
+        source: Source,
+        size_bytes: int,
+        *,
+        into: HostCopy | None,
+        onto: torch.Tensor | None,
+        digest: bool,
+        on_bytes: OnBytes,
+    ) -> Trip:
+        """Start to read a block, into host memory and onto the card where they are given."""
+        trip, trays = Trip(), self._ready_trays()
+
+        def stretch(start: int) -> bytes:
+            if trip.failed.is_set():
+                raise _GivenUp
+            tray = trays.get()
+            try:
+                if tray.sent is not None:
+                    tray.sent.synchronize()
+                length = min(self._stretch_bytes, size_bytes - start)
+                data = tray.bytes[:length]
+                source.read(start, data)
+                if into is not None:
+                    into.write(start, data)
+                if onto is not None:
+                    tray.sent = self._send(tray.memory[:length], onto[start : start + length])
+                on_bytes(length)
+                return hashlib.sha256(data).digest() if digest else b""
+            except BaseException:
+                trip.failed.set()
+                raise
+            finally:
+                trays.put(tray)
+
+        for start in range(0, size_bytes, self._stretch_bytes):
+            trip.stretches.append(self._workers.submit(stretch, start))
+        return trip
+
+    def upload(
+        self, host: HostCopy, pinned: Pinned | None, onto: torch.Tensor, on_bytes: OnBytes
+    ) -> Trip:
+        """Start to copy a block to the card: what is registered at once, the rest by trays."""
+        ready_bytes = pinned.ready_bytes if pinned else 0
+        for start in range(0, ready_bytes, CHUNK_BYTES):
+            stop = min(start + CHUNK_BYTES, ready_bytes)  # no copy from two registrations at once
+            assert pinned is not None
+            self._send(pinned.memory[start:stop], onto[start:stop])
+            on_bytes(stop - start)
+        rest = _From(host, ready_bytes)
+        return self.carry(
+            rest, len(onto) - ready_bytes,
+            into=None, onto=onto[ready_bytes:], digest=False, on_bytes=on_bytes,
+        )  # fmt: skip
+
+    def settle(self) -> None:
+        """Wait until everything that was sent is on the card."""
+        if self._stream is not None:
+            self._stream.synchronize()
+
+    def _send(self, data: torch.Tensor, onto: torch.Tensor) -> torch.cuda.Event | None:
+        assert self._stream is not None
+        with torch.cuda.stream(self._stream):
+            onto.copy_(data, non_blocking=True)
+            event = torch.cuda.Event()
+            event.record(self._stream)
+        return event
+
+    def _ready_trays(self) -> "queue.SimpleQueue[_Tray]":
+        if self._trays is None:
+            count = self._threads + 4 if self._card else self._threads
+            room_bytes = count * self._stretch_bytes
+            memory = torch.frombuffer(
+                mmap.mmap(-1, room_bytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), dtype=torch.uint8
+            )
+            if self._pinning:
+                self._pinning.at_once(memory)
+            self._trays = queue.SimpleQueue()
+            for tray in memory.split(self._stretch_bytes):
+                self._trays.put(_Tray(tray))
+        return self._trays
+
+
+class _From:
+    """The rest of a host copy, from an offset on."""
+
+    def __init__(self, host: HostCopy, offset: int) -> None:
+        self._host = host
+        self._offset = offset
+
+    def read(self, start: int, into: memoryview) -> None:
+        self._host.read(self._offset + start, into)

@@ -1,0 +1,325 @@
+"""Models come to the device and leave it, on a thread of its own beside the one that draws."""
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from workshop_gpu.conductor import errors
+from workshop_gpu.worker.carrying import Carrier, Trip
+from workshop_gpu.worker.components import Component, OpenModel
+from workshop_gpu.worker.devices import CudaDevice, Device
+from workshop_gpu.worker.filling import BlockReader
+from workshop_gpu.worker.layout import content_key, split
+from workshop_gpu.worker.pipelines import (
+    ComponentFiles,
+    Plan,
+    assemble,
+    modules,
+    open_file,
+    plan_model,
+)
+from workshop_gpu.worker.pool import Part, Parts, PoolClient
+from workshop_gpu.worker.progress import LoadProgress, OnProgress
+from workshop_gpu.worker.protocol import ModelSource
+from workshop_gpu.worker.skeletons import Skeleton, build_skeleton, captured, open_by_library
+from workshop_gpu.worker.stored import OpenFiles, stored_tensors
+from workshop_gpu.worker.turns import Turns
+
+
+@dataclass(eq=False)
+class _Journey:
+    """One block on its way to the device: where it goes, and the files that it comes from."""
+
+    component: Component
+    onto: torch.Tensor
+    trip: Trip
+    files: OpenFiles | None
+    fills: bool
+
+
+@dataclass(eq=False)
+class _Load:
+    """A load that goes on: what it has begun, to be finished or undone."""
+
+    model: str
+    progress: LoadProgress
+    components: list[Component] = field(default_factory=list)
+    journeys: dict[int, _Journey] = field(default_factory=dict)
+    files: list[OpenFiles] = field(default_factory=list)
+
+
+class Loader:
+    """The models of one device. All its methods run on one thread."""
+
+    def __init__(self, device: Device, turns: Turns, client: PoolClient) -> None:
+        self._device = device
+        self._card = device if isinstance(device, CudaDevice) else None
+        self._turns = turns
+        self._carrier = Carrier(device)
+        self._parts = Parts(client, on_cpu=self._card is None, make_room=self._close_one_idle)
+        self._models: dict[str, OpenModel] = {}
+
+    # What stands on the device
+
+    def resident(self, model: str) -> OpenModel | None:
+        """The model if it stands ready. Any thread may ask."""
+        found = self._models.get(model)
+        return found if found is not None and found.resident else None
+
+    @property
+    def resident_bytes(self) -> int:
+        """What all models take on the device together."""
+        computed = [m.computed_bytes for m in list(self._models.values()) if m.resident]
+        return self._parts.resident_bytes + sum(computed)
+
+    @property
+    def no_pool_because(self) -> str:
+        """Why weights are not in the pool or not registered with the card; "" where they are."""
+        return self._parts.refusal or self._carrier.problem
+
+    # Coming
+
+    def load(self, source: ModelSource, on_progress: OnProgress) -> OpenModel:
+        """Bring a model to the device, opening it if it is not open.
+
+        Raises BadCheckpoint, NoRoom, OutOfMemory, torch's errors and the libraries' own; then
+        nothing of what this load brought is left.
+        """
+        there = self._models.pop(source.model, None)
+        if there is not None and there.source != source:
+            self._models[source.model] = there
+            self.evict(source.model)
+            self.close(source.model)
+            there = None
+        if there is not None:
+            self._models[source.model] = there  # the last in the order of use
+            if not there.resident:
+                self._bring_back(there, on_progress)
+            return there
+        return self._open(plan_model(source, self._device), on_progress)
+
+    def _bring_back(self, model: OpenModel, on_progress: OnProgress) -> None:
+        load = _Load(model.source.model, LoadProgress(model.weights_bytes, on_progress))
+        load.components.extend(model.components)
+        try:
+            for component in model.components:
+                load.progress.expect(component, component.size_bytes)
+                self._send(load, component)
+            self._arrive(load)
+        except BaseException:
+            self._undo(load)
+            raise
+        model.resident = True
+
+    def _open(self, plan: Plan, on_progress: OnProgress) -> OpenModel:
+        name = plan.source.model
+        load = _Load(name, LoadProgress(plan.size_bytes, on_progress))
+        try:
+            if plan.components:
+                for files in plan.components:
+                    self._open_component(load, plan, files)
+                pipeline = assemble(plan, {c.name: c.module for c in load.components})
+            else:
+                pipeline = self._open_whole(load, plan)
+            self._arrive(load)
+        except BaseException:
+            self._undo(load)
+            for component in load.components:
+                self._parts.let_go(component.part, name)
+            raise
+        dtypes = {part: module.dtype for part, module in modules(pipeline).items()}
+        model = OpenModel(plan.source, pipeline, tuple(load.components), dtypes, resident=True)
+        self._models[name] = model
+        return model
+
+    def _open_component(self, load: _Load, plan: Plan, wanted: ComponentFiles) -> None:
+        """The component's module at once; its weights are on their way when this returns."""
+        files = OpenFiles(wanted.files)  # held from before the headers are read
+        load.files.append(files)
+        stored = stored_tensors(wanted.files)
+        with self._turns.turn():
+            skeleton = build_skeleton(wanted.cls, wanted.folder, stored, plan.dtype)
+            mapped = skeleton is not None
+            if skeleton is None:
+                skeleton = open_by_library(wanted.cls, wanted.folder, plan.dtype, wanted.variant)
+        made_by = "" if mapped else f"{wanted.name} {_libraries()} {plan.dtype}"
+        again = wanted.files if mapped else ()
+        component = self._component(load.model, wanted.name, skeleton, wanted.files, made_by, again)
+        load.components.append(component)
+        load.progress.expect(component, wanted.size_bytes)
+        self._send(load, component, files)
+
+    def _open_whole(self, load: _Load, plan: Plan) -> Any:
+        """A single file, whose names only the library knows to translate."""
+        files = OpenFiles([plan.path])
+        load.files.append(files)
+        with self._turns.turn():
+            pipeline = open_file(plan)
+        found = {name: captured(module) for name, module in modules(pipeline).items()}
+        for name, skeleton in found.items():
+            made_by = f"{name} {_libraries()} {plan.dtype}"
+            component = self._component(load.model, name, skeleton, (plan.path,), made_by, ())
+            load.components.append(component)
+            load.progress.expect(component, plan.size_bytes // len(found))
+            self._send(load, component, files)
+        return pipeline
+
+    def _component(
+        self,
+        model: str,
+        name: str,
+        skeleton: Skeleton,
+        files: tuple[Path, ...],
+        made_by: str,
+        again: tuple[Path, ...],
+    ) -> Component:
+        weights, computed = split(skeleton)
+        key = content_key(weights, files, made_by)
+        part = self._parts.get(key, weights.size_bytes, model)
+        return Component(name, skeleton.module, weights, computed, part, again)
+
+    def _send(self, load: _Load, component: Component, files: OpenFiles | None = None) -> None:
+        """Let a block set out, unless it is there already or on its way for another component."""
+        part = component.part
+        if part.device is not None or id(part) in load.journeys:
+            load.progress.arrived(component, part.size_bytes)
+            return
+        self._check_room(load, part.size_bytes)
+        onto = self._room_for(part)
+        fills = not part.complete
+
+        def on_bytes(size_bytes: int) -> None:
+            load.progress.arrived(component, size_bytes)
+
+        on_card = onto if self._card else None
+        if fills:
+            if files is None:
+                files = OpenFiles(component.files)
+                load.files.append(files)
+            reader = BlockReader(component.weights, files)
+            named = part.key.startswith("sha256:")  # by the hub cache: no need to compute it
+            trip = self._carrier.carry(
+                reader, part.size_bytes,
+                into=part.host, onto=on_card, digest=part.in_pool and not named,
+                on_bytes=on_bytes,
+            )  # fmt: skip
+        elif on_card is not None and part.host is not None:
+            trip = self._carrier.upload(part.host, part.pinned, on_card, on_bytes)
+        else:
+            trip = Trip()
+            on_bytes(part.size_bytes)
+        load.journeys[id(part)] = _Journey(component, onto, trip, files, fills)
+
+    def _check_room(self, load: _Load, size_bytes: int) -> None:
+        """A pretended device is as strict as a real one."""
+        if self._card is not None:
+            return
+        needed_bytes = size_bytes + sum(len(journey.onto) for journey in load.journeys.values())
+        free_bytes = self._device.free_bytes(self.resident_bytes)
+        if needed_bytes > free_bytes:
+            raise errors.OutOfMemory(f'loading "{load.model}"', needed_bytes, free_bytes)
+
+    def _room_for(self, part: Part) -> torch.Tensor:
+        if self._card is not None:
+            return self._card.room_for_weights(part.size_bytes)
+        assert part.host is not None
+        return part.host.tensor()
+
+    def _arrive(self, load: _Load) -> None:
+        """Wait for everything, and let the modules show it."""
+        for journey in load.journeys.values():
+            self._finish(load, journey)
+        self._carrier.settle()
+        for journey in load.journeys.values():
+            part = journey.component.part
+            part.device = part.device if part.device is not None else journey.onto
+        for component in load.components:
+            component.part.residents.add(load.model)
+            component.bind_to_device()
+            self._begin_to_pin(component.part)
+        self._end(load)
+        load.progress.finish()
+
+    def _finish(self, load: _Load, journey: _Journey) -> None:
+        digest = journey.trip.finish()
+        if not journey.fills:
+            return
+        if journey.files is not None:
+            journey.files.check_unchanged()
+        journey.component.forget_sources()
+        before = journey.component.part
+        now = self._parts.filled(before, digest)
+        for component in load.components:
+            if component.part is before:
+                component.part = now
+        if self._card is None and now.host is not None:
+            journey.onto = now.host.tensor()
+
+    def _begin_to_pin(self, part: Part) -> None:
+        if part.pinned is None and part.host is not None:
+            part.pinned = self._carrier.pin(part.host)
+
+    def _undo(self, load: _Load) -> None:
+        """Nothing is under way any more, and the device has nothing of this load."""
+        for journey in load.journeys.values():
+            journey.trip.give_up()
+        self._carrier.settle()
+        for component in load.components:
+            component.part.residents.discard(load.model)
+            if not component.part.residents:
+                component.part.device = None
+        self._end(load)
+
+    def _end(self, load: _Load) -> None:
+        load.journeys.clear()
+        for files in load.files:
+            files.close()
+
+    # Leaving
+
+    def evict(self, name: str) -> int:
+        """Take a model off the device, once no job draws with it. Returns the bytes freed."""
+        model = self._models.get(name)
+        if model is None or not model.resident:
+            return 0
+        before_bytes = self.resident_bytes
+        with model.in_use, self._weights_go():
+            model.resident = False
+            for component in model.components:
+                self._leave(component, name)
+        freed_bytes = before_bytes - self.resident_bytes
+        if not model.keeps:
+            self.close(name)
+        return freed_bytes
+
+    def _leave(self, component: Component, model: str) -> None:
+        component.bind_to_host()
+        component.part.residents.discard(model)
+        if not component.part.residents:
+            component.part.device = None
+
+    def _weights_go(self) -> AbstractContextManager[None]:
+        return self._card.weights_go() if self._card else nullcontext()
+
+    def close(self, name: str) -> None:
+        """Forget a model that is not on the device."""
+        model = self._models.pop(name, None)
+        for component in model.components if model else ():
+            self._parts.let_go(component.part, name)
+
+    def _close_one_idle(self) -> bool:
+        """Make room in the pool: the model that left first is forgotten."""
+        for name, model in self._models.items():
+            if not model.resident and any(component.part.in_pool for component in model.components):
+                self.close(name)
+                return True
+        return False
+
+
+def _libraries() -> str:
+    names = ("diffusers", "transformers")
+    return " ".join(f"{name} {version(name)}" for name in names)

@@ -1,0 +1,156 @@
+"""The lane that moves models: loads and evictions, one after the other, beside the drawing."""
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from workshop_gpu.conductor import errors
+from workshop_gpu.worker import protocol
+from workshop_gpu.worker.components import OpenModel
+from workshop_gpu.worker.devices import Device
+from workshop_gpu.worker.failures import Broken, Cancelled, OutOfMemory, Success, attempt
+from workshop_gpu.worker.link import Link, end_process
+from workshop_gpu.worker.loading import Loader
+from workshop_gpu.worker.pool import PoolClient
+from workshop_gpu.worker.previews import PreviewMap
+from workshop_gpu.worker.turns import Turns
+
+EXIT_DEVICE_LOST = 5
+
+_SWITCH_PAUSE_S = 0.1
+"""Memory that a model has left is kept so long for the next one, which then need not ask for it."""
+
+
+class Mover:
+    """Carries out the orders to load and to evict, on a thread of its own."""
+
+    def __init__(self, device: Device, link: Link, turns: Turns, client: PoolClient) -> None:
+        self._device = device
+        self._link = link
+        self._turns = turns
+        self._loader = Loader(device, turns, client)
+        self._previews: dict[str, PreviewMap] = {}
+
+    def start(self) -> None:
+        """Begin to take orders."""
+        threading.Thread(target=self._work_for_ever, name="moves", daemon=True).start()
+
+    # For the lane that draws
+
+    @contextmanager
+    def using(self, model: str) -> Iterator[OpenModel]:
+        """The model, which does not leave meanwhile. Raises GenerationFailed if it is not there.
+
+        What a job left changed in the weights (a cast that was broken off) is mended after it.
+        """
+        found = self._loader.resident(model)
+        if found is None:
+            raise errors.GenerationFailed(model, "it is not loaded on this worker")
+        with found.in_use:
+            if not found.resident:
+                raise errors.GenerationFailed(model, "it is not loaded on this worker")
+            try:
+                yield found
+            finally:
+                for component in found.components:
+                    component.mend()
+
+    def pipeline(self, model: str) -> Any:
+        """The model's pipeline, to look at its make; None if the model is not there."""
+        found = self._loader.resident(model)
+        return found.pipeline if found else None
+
+    def previews(self, model: OpenModel) -> PreviewMap:
+        """What is known of the model's latents; it outlives evictions."""
+        return self._previews.setdefault(model.source.path, PreviewMap())
+
+    @property
+    def weights_bytes(self) -> int:
+        """What all models take on the device together."""
+        return self._loader.resident_bytes
+
+    def explain(
+        self,
+        outcome: OutOfMemory | Broken | Cancelled | errors.ErrorReport,
+        what: str,
+        broken: Callable[[str], errors.WorkshopError],
+    ) -> errors.ErrorReport:
+        """What went wrong, as it goes to people."""
+        match outcome:
+            case OutOfMemory(needed_bytes):
+                free_bytes = self._device.free_bytes(self.weights_bytes)
+                return errors.OutOfMemory(what, needed_bytes, free_bytes).report()
+            case Broken(problem):
+                return broken(problem).report()
+            case errors.ErrorReport():
+                return outcome
+            case Cancelled():
+                return broken("it was cancelled").report()
+
+    # The lane
+
+    def _work_for_ever(self) -> None:
+        cache_may_hold_memory = False
+        while True:
+            try:
+                order = self._link.moves.get(
+                    timeout=_SWITCH_PAUSE_S if cache_may_hold_memory else None
+                )
+            except queue.Empty:
+                give_back(self._device)
+                cache_may_hold_memory = False
+                self._link.send(protocol.MemoryReading(self._memory()))
+                continue
+            match order:
+                case protocol.Load():
+                    self._load(order.source)
+                case protocol.Evict():
+                    self._evict(order.model)
+            cache_may_hold_memory = True
+
+    def _load(self, source: protocol.ModelSource) -> None:
+        started = time.monotonic()
+
+        def report(done_bytes: int, total_bytes: int, bytes_per_s: float) -> None:
+            self._link.send(protocol.Loading(source.model, done_bytes, total_bytes))
+
+        outcome = attempt(lambda: self._loader.load(source, report))
+        if not isinstance(outcome, Success):
+            give_back(self._device)
+            broken = partial(errors.LoadFailed, source.model)
+            error = self.explain(outcome, f'loading "{source.model}"', broken)
+            self._link.send(protocol.LoadFailed(source.model, error, self._memory()))
+            return
+        model = outcome.value
+        self._prepare_previews(model)
+        seconds_s = time.monotonic() - started
+        self._link.send(
+            protocol.Loaded(source.model, model.weights_bytes, seconds_s, self._memory())
+        )
+
+    def _prepare_previews(self, model: OpenModel) -> None:
+        previews = self.previews(model)
+        if previews.untouched:
+            with self._turns.turn():
+                attempt(lambda: previews.guess_from_decoder(model.pipeline))
+
+    def _evict(self, model: str) -> None:
+        freed_bytes = self._loader.evict(model)
+        self._link.send(protocol.Evicted(model, freed_bytes, self._memory()))
+
+    def _memory(self) -> protocol.Memory:
+        return self._device.memory(self.weights_bytes)
+
+
+def give_back(device: Device) -> None:
+    """Free what nobody uses. A CUDA context that broke cannot be mended: then the worker ends.
+
+    The host sees the process end and puts its job back or fails it.
+    """
+    outcome = attempt(device.give_back)
+    if isinstance(outcome, Broken):
+        end_process(EXIT_DEVICE_LOST, f"the device no longer answers: {outcome.problem}")

@@ -1,0 +1,98 @@
+"""Host memory that the card reads by itself, at the full speed of the bus.
+
+Registering costs about a second for 20 GB, so it is done behind, in chunks, by a thread of its
+own; what is not registered yet goes through small trays instead. Nothing here fails a load: where
+the driver refuses, the memory stays as it is, and the reason is kept.
+"""
+
+import contextlib
+import queue
+import threading
+from typing import Any
+
+import torch
+
+CHUNK_BYTES = 256 * 2**20
+_READ_ONLY_FLAG = 8
+"""cudaHostRegisterReadOnly, for memory that this process may not write."""
+
+
+class Pinned:
+    """One stretch of memory; its first `ready_bytes` are registered. Let it go by `release`."""
+
+    def __init__(self, memory: torch.Tensor) -> None:
+        self.memory = memory
+        self.ready_bytes = 0
+        self._lock = threading.Lock()
+        self._released = False
+
+    def register_next(self, problems: list[str]) -> bool:
+        """Register one more chunk; whether there may be another after it."""
+        with self._lock:
+            size_bytes = min(CHUNK_BYTES, len(self.memory) - self.ready_bytes)
+            if self._released or size_bytes <= 0:
+                return False
+            address = self.memory.data_ptr() + self.ready_bytes
+            if problem := _register(address, size_bytes):
+                problems.append(problem)
+                return False
+            self.ready_bytes += size_bytes
+            return self.ready_bytes < len(self.memory)
+
+    def release(self) -> None:
+        """Unregister all of it. No copy may be under way."""
+        with self._lock:
+            self._released = True
+            for start in range(0, self.ready_bytes, CHUNK_BYTES):
+                _cudart().cudaHostUnregister(self.memory.data_ptr() + start)
+            self.ready_bytes = 0
+
+
+class Pinning:
+    """Registers memory in the background, in the order in which it is handed in."""
+
+    def __init__(self) -> None:
+        self._problems: list[str] = []
+        self._waiting: queue.SimpleQueue[Pinned] = queue.SimpleQueue()
+        threading.Thread(target=self._work_for_ever, name="pinning", daemon=True).start()
+
+    @property
+    def problem(self) -> str:
+        """Why the driver refused, the last time that it did; "": it never did."""
+        return self._problems[-1] if self._problems else ""
+
+    def begin(self, memory: torch.Tensor) -> Pinned:
+        """Memory (uint8) that will be registered by and by."""
+        pinned = Pinned(memory)
+        self._waiting.put(pinned)
+        return pinned
+
+    def at_once(self, memory: torch.Tensor) -> Pinned:
+        """Memory that is registered when this returns, as far as the driver lets us."""
+        pinned = Pinned(memory)
+        while pinned.register_next(self._problems):
+            pass
+        return pinned
+
+    def _work_for_ever(self) -> None:
+        while True:
+            pinned = self._waiting.get()
+            while pinned.register_next(self._problems):
+                pass
+            del pinned
+
+
+def _cudart() -> Any:
+    return torch.cuda.cudart()
+
+
+def _register(address: int, size_bytes: int) -> str:
+    """Register; the driver's reason where it refuses, after which torch must not stumble on it."""
+    for flags in (0, _READ_ONLY_FLAG):
+        error = _cudart().cudaHostRegister(address, size_bytes, flags)
+        if int(error) == 0:
+            return ""
+        with contextlib.suppress(RuntimeError):
+            # The error stays with this thread until a kernel's launch reports and clears it.
+            torch.zeros(1, device="cuda").add_(1)
+    return f"the CUDA driver refused to register host memory (error {int(error)})"

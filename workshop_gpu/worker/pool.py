@@ -1,0 +1,173 @@
+"""The worker's blocks of weights: each once, whoever uses them, and where their bytes are.
+
+A block is asked for by the name of its content. The server's pool has it, or gives memory to fill;
+where there is no pool, a CPU's block is in the worker's own memory, and a card's is read from the
+files again each time.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Protocol
+
+import torch
+
+from workshop_gpu.worker.host_copy import HostCopy, OwnCopy, SharedCopy
+from workshop_gpu.worker.pinning import Pinned
+
+
+class PartState(Enum):
+    """What the memory of a granted block holds."""
+
+    EMPTY = "empty"
+    COMPLETE = "complete"
+
+
+@dataclass(frozen=True)
+class Grant:
+    """Memory for a block in the server's pool. Who gets it owns the descriptor."""
+
+    state: PartState
+    descriptor: int
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """There is no memory for this block in the pool."""
+
+    reason: str
+
+
+class PoolClient(Protocol):
+    """The server's pool as a worker sees it. Only the loader's thread calls it."""
+
+    def want(self, key: str, size_bytes: int) -> Grant | Refusal:
+        """Ask for a block; waits for the answer."""
+
+    def filled(self, key: str, digest: str) -> Grant | None:
+        """The block is complete. A grant in return: the same bytes were there already."""
+
+    def drop(self, key: str) -> None:
+        """The worker uses the block no longer, or could not fill it."""
+
+
+class NoPool:
+    """What stands in where the host offers no pool."""
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    def want(self, key: str, size_bytes: int) -> Grant | Refusal:
+        return Refusal(self._reason)
+
+    def filled(self, key: str, digest: str) -> Grant | None:
+        return None
+
+    def drop(self, key: str) -> None:
+        pass
+
+
+@dataclass(eq=False)
+class Part:
+    """A block in use. `host` is None where its bytes are read from the files each time.
+
+    `users` are the open models that have it, `residents` those that stand on the device with it.
+    """
+
+    key: str
+    size_bytes: int
+    host: HostCopy | None
+    complete: bool
+    in_pool: bool
+    digest: str = ""
+    device: torch.Tensor | None = None
+    pinned: Pinned | None = None
+    users: set[str] = field(default_factory=set)
+    residents: set[str] = field(default_factory=set)
+
+
+class Parts:
+    """All blocks that open models use. Only the loader's thread touches them.
+
+    `make_room` closes a model that is open and not on the device, and says whether it could.
+    """
+
+    def __init__(self, client: PoolClient, *, on_cpu: bool, make_room: Callable[[], bool]) -> None:
+        self._client = client
+        self._on_cpu = on_cpu
+        self._make_room = make_room
+        self._parts: dict[str, Part] = {}
+        self._known_as: dict[str, str] = {}
+        self.refusal = ""
+
+    def get(self, key: str, size_bytes: int, user: str) -> Part:
+        """The block of that content, to be filled if it is not complete. Raises NoRoom."""
+        part = self._parts.get(self._known_as.get(key, key))
+        if part is None:
+            part = self._parts[key] = self._asked_for(key, size_bytes)
+        part.users.add(user)
+        return part
+
+    def _asked_for(self, key: str, size_bytes: int) -> Part:
+        answer = self._client.want(key, size_bytes)
+        while isinstance(answer, Refusal) and self._make_room():
+            answer = self._client.want(key, size_bytes)
+        if isinstance(answer, Grant):
+            self.refusal = ""
+            host = SharedCopy(answer.descriptor, size_bytes, private=self._on_cpu)
+            complete = answer.state is PartState.COMPLETE
+            return Part(key, size_bytes, host, complete, in_pool=True, digest=key)
+        self.refusal = answer.reason
+        own = OwnCopy(size_bytes) if self._on_cpu else None
+        return Part(key, size_bytes, own, complete=False, in_pool=False, digest=key)
+
+    def filled(self, part: Part, digest: str) -> Part:
+        """The block has all its bytes. Returns the block to use from now on.
+
+        It is another one where the same bytes are there already: then this one is gone.
+        """
+        part.complete = part.host is not None
+        if not part.in_pool:
+            return part
+        part.digest = digest or part.key
+        other = self._client.filled(part.key, part.digest)
+        if other is None or part.host is None:
+            return part
+        same = (p for p in self._parts.values() if p is not part and p.digest == part.digest)
+        twin = next(same, None)
+        if twin is None:
+            part.host.close()
+            part.host = SharedCopy(other.descriptor, part.size_bytes, private=self._on_cpu)
+            return part
+        os.close(other.descriptor)
+        twin.users |= part.users
+        self._close(part)
+        self._known_as[part.key] = twin.key
+        return twin
+
+    def let_go(self, part: Part, user: str) -> None:
+        """This model uses the block no longer; without any user it is closed."""
+        part.users.discard(user)
+        if not part.users:
+            self._close(part)
+
+    def _close(self, part: Part) -> None:
+        if self._parts.get(part.key) is part:
+            del self._parts[part.key]
+        self._known_as = {k: v for k, v in self._known_as.items() if v != part.key}
+        if part.pinned is not None:
+            part.pinned.release()
+            part.pinned = None
+        part.device = None
+        if part.host is not None:
+            part.host.close()
+            part.host = None
+        if part.in_pool:
+            self._client.drop(part.key)
+
+    @property
+    def resident_bytes(self) -> int:
+        """What the blocks on the device take there; shared ones once."""
+        return sum(part.size_bytes for part in self._parts.values() if part.residents)
