@@ -21,8 +21,8 @@ def test_jains_index_is_one_for_equal_shares_and_one_nth_where_one_has_all() -> 
 
 def test_waits_shares_and_images_are_taken_down() -> None:
     record = Record(closes_s=3600.0)
-    record.submitted("one", "ada", 0.0)
-    record.submitted("two", "bob", 10.0)
+    record.submitted("one", "ada", "a", 0.0)
+    record.submitted("two", "bob", "a", 10.0)
     record.load_began(1.0)
     record.began(["one"], ["one", "two"], 6.0, 2.0)
     record.began(["two"], ["two"], 6.0, 20.0)
@@ -34,22 +34,39 @@ def test_waits_shares_and_images_are_taken_down() -> None:
     assert (measures.jain, measures.overtaken_max_s) == (1.0, 0.0)
 
 
-def test_a_job_is_overtaken_from_the_first_job_behind_it_that_begins_until_it_begins_itself() -> (
-    None
-):
+def test_a_job_is_overtaken_from_the_first_behind_it_that_begins_to_the_end_of_the_last() -> None:
     record = Record(closes_s=3600.0)
-    for job in ("cold", "warm", "late"):
-        record.submitted(job, job, 0.0)
+    for job in ("cold", "warm", "late", "ahead"):
+        record.submitted(job, job, "a", 0.0)
     record.began(["warm"], ["cold", "warm", "late"], 5.0, 3.0)
     record.began(["late"], ["cold", "late"], 5.0, 8.0)
-    record.began(["cold"], ["cold"], 5.0, 13.0)
+    record.began(["ahead"], ["ahead", "cold"], 5.0, 13.0)
+    record.began(["cold"], ["cold"], 5.0, 18.0)
     assert record.measures(["cold"]).overtaken_max_s == 10.0
+
+
+def test_a_job_that_begins_is_overtaken_no_longer() -> None:
+    record = Record(closes_s=3600.0)
+    for job in ("cold", "warm"):
+        record.submitted(job, job, "a", 0.0)
+    record.began(["warm"], ["cold", "warm"], 5.0, 3.0)
+    record.began(["cold"], ["cold"], 5.0, 4.0)
+    assert record.measures(["cold"]).overtaken_max_s == 1.0
+
+
+def test_those_who_waited_for_a_load_share_its_seconds() -> None:
+    record = Record(closes_s=3600.0)
+    record.submitted("one", "ada", "a", 0.0)
+    record.submitted("two", "bob", "a", 0.0)
+    record.submitted("other", "cleo", "b", 0.0)
+    record.loaded("a", 6.0)
+    assert record.load_s == {"ada": 3.0, "bob": 3.0}
 
 
 def test_who_is_drawn_along_in_a_batch_overtakes_nobody() -> None:
     record = Record(closes_s=3600.0)
     for job in ("first", "second", "third"):
-        record.submitted(job, job, 0.0)
+        record.submitted(job, job, "a", 0.0)
     record.began(["first", "third"], ["first", "second", "third"], 5.0, 1.0)
     record.began(["second"], ["second"], 5.0, 6.0)
     assert record.measures(["first"]).overtaken_max_s == 0.0
@@ -57,7 +74,7 @@ def test_who_is_drawn_along_in_a_batch_overtakes_nobody() -> None:
 
 def test_what_ends_after_the_room_closed_is_no_image_of_its_hours() -> None:
     record = Record(closes_s=3600.0)
-    record.submitted("job", "ada", 3590.0)
+    record.submitted("job", "ada", "a", 3590.0)
     record.began(["job"], ["job"], 20.0, 3595.0)
     record.ended(3615.0)
     assert record.measures(["ada"]).images_per_hour == 0.0

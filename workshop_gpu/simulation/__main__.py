@@ -34,7 +34,7 @@ def table(room: Room, results: dict[str, Measures]) -> str:
     """The results as people read them."""
     rows = [("policy", *(name.removesuffix("_s") for name in Measures.__struct_fields__))]
     rows += [
-        (name, *(f"{figure:g}" for figure in msgspec.structs.astuple(measures)))
+        (name, *(f"{figure:.5g}" for figure in msgspec.structs.astuple(measures)))
         for name, measures in results.items()
     ]
     widths = [max(len(row[number]) for row in rows) for number in range(len(rows[0]))]

@@ -13,9 +13,10 @@ class Measures(msgspec.Struct, frozen=True):
     `wait_*`: seconds from the submission of a job until it begins, of all jobs.
     `jain`: Jain's index of the GPU seconds that people's jobs ran, 1 where all got the same, 1/n
     where one got all: among those who always have a job waiting, or among all where nobody does.
-    `swaps_per_hour`: loads. `overtaken_max_s`: the longest time between the moment when a job
-    behind another (in the policy's own order) began before it, and the moment when that other one
-    began at last.
+    `swaps_per_hour`: loads. `overtaken_max_s`: the longest time for which a job was overtaken: from
+    the moment when a job behind it, in the policy's own order, first began before it, until the end
+    of the last one that did so, or until it began itself. Who is ahead by its share overtakes
+    nobody.
     """
 
     images_per_hour: float
@@ -30,8 +31,10 @@ class Measures(msgspec.Struct, frozen=True):
 @dataclass(slots=True)
 class _Job:
     participant: str
+    model: str
     submitted_s: float
     overtaken_since_s: float | None = None
+    overtaken_until_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -45,6 +48,9 @@ class Record:
     overtaken_max_s: float = 0.0
     waits_s: list[float] = field(default_factory=list)
     gpu_s: dict[str, float] = field(default_factory=dict)
+    """GPU seconds that each participant's jobs ran."""
+    load_s: dict[str, float] = field(default_factory=dict)
+    """Each participant's part of the seconds of the loads that its jobs waited for."""
     _waiting: dict[str, _Job] = field(default_factory=dict)
 
     @property
@@ -52,11 +58,18 @@ class Record:
         """Whether any job waits."""
         return bool(self._waiting)
 
-    def submitted(self, job: str, participant: str, now: float) -> None:
-        self._waiting[job] = _Job(participant, now)
+    def submitted(self, job: str, participant: str, model: str, now: float) -> None:
+        self._waiting[job] = _Job(participant, model, now)
 
     def load_began(self, now: float) -> None:
         self.loads += now <= self.closes_s
+
+    def loaded(self, model: str, seconds_s: float) -> None:
+        """A load ended: those who waited for it share its seconds."""
+        waiting = [job.participant for job in self._waiting.values() if job.model == model]
+        for participant in waiting:
+            before_s = self.load_s.get(participant, 0.0)
+            self.load_s[participant] = before_s + seconds_s / len(waiting)
 
     def began(
         self, jobs: Sequence[str], order: Sequence[str], seconds_s: float, now: float
@@ -68,14 +81,18 @@ class Record:
             if name == jobs[0]:
                 return
             ahead = self._waiting.get(name)
-            if ahead is not None and ahead.overtaken_since_s is None:
+            if ahead is None:
+                continue
+            if ahead.overtaken_since_s is None:
                 ahead.overtaken_since_s = now
+            ahead.overtaken_until_s = now + seconds_s
 
     def _begin(self, name: str, seconds_s: float, now: float) -> None:
         job = self._waiting.pop(name)
         self.waits_s.append(now - job.submitted_s)
         if job.overtaken_since_s is not None:
-            self.overtaken_max_s = max(self.overtaken_max_s, now - job.overtaken_since_s)
+            until_s = min(now, job.overtaken_until_s)
+            self.overtaken_max_s = max(self.overtaken_max_s, until_s - job.overtaken_since_s)
         until_s = min(now + seconds_s, self.closes_s)
         used_s = self.gpu_s.get(job.participant, 0.0)
         self.gpu_s[job.participant] = used_s + max(0.0, until_s - now)

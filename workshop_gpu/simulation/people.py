@@ -30,8 +30,8 @@ class Person:
         self._left = False
 
     def sit_down(self) -> None:
-        """Begins, after the first pause."""
-        self._clock.after(self._pause_s(), self._ask)
+        """Begins: after a first pause, so that not all ask at once, or at once with a backlog."""
+        self._clock.after(0.0 if self.habits.backlog else self._pause_s(), self._ask)
 
     def leave(self) -> None:
         """Asks for nothing more; what was asked for comes."""
@@ -80,7 +80,6 @@ class Person:
 
 def people_of(room: Room, seed: int, clock: Clock, submit: Submit) -> Iterator[Person]:
     """Everybody in the room."""
-    for habits in room.people:
+    for name, habits in room.participants.items():
         models = list(habits.models or room.by_name)
-        for number in range(1, habits.count + 1):
-            yield Person(f"{habits.name}-{number}", habits, models, seed, clock, submit)
+        yield Person(name, habits, models, seed, clock, submit)

@@ -116,6 +116,15 @@ class Room(_Table, frozen=True):
         return {f"gpu{number}": size for number, size in enumerate(sizes)}
 
     @property
+    def participants(self) -> dict[str, People]:
+        """Everybody in the room, with their habits."""
+        return {
+            f"{people.name}-{number}": people
+            for people in self.people
+            for number in range(1, people.count + 1)
+        }
+
+    @property
     def by_name(self) -> dict[str, Models]:
         return {name: models for models in self.models for name in models.names}
 

@@ -17,9 +17,18 @@ _TICK_S = 1.0
 
 
 def simulate(room: Room, policy: Policy, seed: int = 0) -> Measures:
-    """What the policy makes of the room. The same room, policy and seed give the same numbers.
-    Raises Impossible where the policy orders what cannot be, or lets a job wait for ever."""
-    return _Simulation(room, policy, seed).run()
+    """What the policy makes of the room, in numbers. Raises as `play` does."""
+    everybody = room.participants
+    always = [name for name, habits in everybody.items() if habits.backlog]
+    return play(room, policy, seed).measures(among=always or list(everybody))
+
+
+def play(room: Room, policy: Policy, seed: int = 0) -> Record:
+    """What happens in the room. The same room, policy and seed give the same. Raises Impossible
+    where the policy orders what cannot be, or lets a job wait for ever."""
+    simulation = _Simulation(room, policy, seed)
+    simulation.run()
+    return simulation.record
 
 
 class _Simulation:
@@ -27,7 +36,7 @@ class _Simulation:
         self._room = room
         self._models = room.by_name
         self._clock = Clock()
-        self._record = Record(closes_s=room.hours * 3600)
+        self.record = Record(closes_s=room.hours * 3600)
         self._scheduler: Scheduler = policy.make(room)
         self._machines = Machines(
             room.devices,
@@ -41,15 +50,13 @@ class _Simulation:
         self._asked_by: dict[str, Person] = {}
         self._numbers = count(1)
 
-    def run(self) -> Measures:
+    def run(self) -> None:
         self._open()
         while not self._over():
             if not self._clock.step():
                 raise Impossible("nothing will ever happen any more, and jobs wait")
-            if self._clock.now > self._record.closes_s + _PATIENCE_S:
+            if self._clock.now > self.record.closes_s + _PATIENCE_S:
                 raise Impossible("a job waits for ever")
-        always = [name for name, person in self._people.items() if person.habits.backlog]
-        return self._record.measures(among=always or list(self._people))
 
     def _open(self) -> None:
         facts = [
@@ -61,7 +68,7 @@ class _Simulation:
             self._tell(events.DeviceReady(device, total_bytes))
         for person in self._people.values():
             person.sit_down()
-        self._clock.after(self._record.closes_s, self._close)
+        self._clock.after(self.record.closes_s, self._close)
         self._clock.after(_TICK_S, self._tick)
 
     def _close(self) -> None:
@@ -69,10 +76,10 @@ class _Simulation:
             person.leave()
 
     def _over(self) -> bool:
-        return self._clock.now >= self._record.closes_s and not self._asked_by
+        return self._clock.now >= self.record.closes_s and not self._asked_by
 
     def _tick(self) -> None:
-        if self._record.waits:
+        if self.record.waits:
             self._tell(events.Tick())
         self._clock.after(_TICK_S, self._tick)
 
@@ -91,7 +98,7 @@ class _Simulation:
             orders = self._scheduler.handle(event, self._clock.now)
         except QueueFull:
             return ""
-        self._record.submitted(job, participant, self._clock.now)
+        self.record.submitted(job, participant, model, self._clock.now)
         self._asked_by[job] = self._people[participant]
         self._carry_out(orders, order)
         return job
@@ -102,21 +109,23 @@ class _Simulation:
         """Hands a fact over and carries out what follows."""
         order = self._order()
         orders = self._scheduler.handle(event, self._clock.now)
+        if isinstance(event, events.SlotLoaded):
+            self.record.loaded(event.model, event.seconds_s)
         if isinstance(event, events.JobFinished):
-            self._record.ended(self._clock.now)
+            self.record.ended(self._clock.now)
             person = self._asked_by.pop(event.job)
             self._clock.after(0.0, lambda: person.job_ended(event.job))
         self._carry_out(orders, order)
 
     def _order(self) -> list[str]:
         """The waiting jobs in their order, just before something happens."""
-        return self._scheduler.waiting(self._clock.now) if self._record.waits else []
+        return self._scheduler.waiting(self._clock.now) if self.record.waits else []
 
     def _carry_out(self, orders: list[effects.Effect], order: list[str]) -> None:
         for each in orders:
             match each:
                 case effects.LoadModel():
-                    self._record.load_began(self._clock.now)
+                    self.record.load_began(self._clock.now)
                     self._machines.load(each)
                 case effects.EvictModel():
                     self._machines.evict(each)
@@ -128,7 +137,7 @@ class _Simulation:
     def _run(self, order: effects.RunJob, waiting: list[str]) -> None:
         seconds_s = self._machines.run(order)
         jobs = (order.job, *order.others)
-        self._record.began(jobs, waiting, seconds_s, self._clock.now)
+        self.record.began(jobs, waiting, seconds_s, self._clock.now)
         for job in jobs:
             self._tell_started(job)
 

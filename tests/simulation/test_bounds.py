@@ -1,0 +1,77 @@
+"""How long anyone is overtaken, and how far shares may drift apart: in random rooms."""
+
+import hypothesis.strategies as st
+from hypothesis import HealthCheck, Phase, given, settings
+
+from workshop_gpu.conductor.settings import Settings
+from workshop_gpu.simulation.policies import POLICIES
+from workshop_gpu.simulation.room import Gpus, LoadTimes, Models, People, Room
+from workshop_gpu.simulation.simulation import play
+
+HOURS = 0.07
+random_rooms = settings(
+    max_examples=30,
+    deadline=None,
+    database=None,
+    derandomize=True,
+    phases=(Phase.generate,),  # every example is a whole room: too long to look for a smaller one
+    suppress_health_check=list(HealthCheck),
+)
+
+
+@st.composite
+def rooms(draw: st.DrawFn, gpus: int = 2) -> Room:
+    """GPUs on which some of the models fit at a time, and people who think for a while, ask for
+    several images at once, or always have jobs waiting."""
+    load_s = draw(st.sampled_from((0.5, 3.0, 10.0)))
+    models = Models(
+        names=tuple("abcd"[: draw(st.integers(2, 4))]),
+        gb=draw(st.sampled_from((20.0, 34.0, 60.0))),
+        image_s=(draw(st.sampled_from((1.0, 5.0, 8.0))),),
+        load_s=LoadTimes(rebuild=load_s, disk=load_s, pool=load_s),
+    )
+    people = [
+        People(
+            name=f"group{number}",
+            count=draw(st.integers(1, 4)),
+            think_s=draw(st.sampled_from((1.0, 5.0, 30.0))),
+            keep=draw(st.sampled_from((0.0, 0.7, 1.0))),
+            images=draw(st.sampled_from((1, 3, 10))),
+            backlog=draw(st.sampled_from((0, 0, 1, 3))),
+            models=draw(st.sampled_from(((), ("a",), ("b",)))),
+        )
+        for number in range(draw(st.integers(1, 3)))
+    ]
+    machines = (Gpus(gb=80.0, count=draw(st.integers(1, gpus))),)
+    return Room(title="random", gpus=machines, models=(models,), people=tuple(people), hours=HOURS)
+
+
+@random_rooms
+@given(rooms(), st.integers(0, 1000))
+def test_nobody_is_overtaken_for_longer_than_patience_a_load_and_a_job(
+    room: Room, seed: int
+) -> None:
+    (models,) = room.models
+    record = play(room, POLICIES["conductor"], seed)
+    bound_s = Settings().patience_s + models.load_s.pool + models.run_s(1)
+    assert record.overtaken_max_s <= bound_s + 0.01
+
+
+@random_rooms
+@given(rooms(gpus=1), st.integers(0, 1000))
+def test_who_always_has_a_job_waiting_gets_as_many_gpu_seconds_as_anybody_up_to_a_bound(
+    room: Room, seed: int
+) -> None:
+    """GPU seconds are those of one's jobs and one's part of the loads that they waited for. The
+    bound: patience, during which others may overtake; a load; and two jobs, because nothing is
+    taken away from a job that runs."""
+    (models,) = room.models
+    record = play(room, POLICIES["conductor"], seed)
+    got_s = {
+        name: record.gpu_s.get(name, 0.0) + record.load_s.get(name, 0.0)
+        for name in room.participants
+    }
+    bound_s = Settings().patience_s + models.load_s.pool + 2 * models.run_s(1)
+    for name, habits in room.participants.items():
+        if habits.backlog:
+            assert max(got_s.values()) - got_s[name] <= bound_s + 0.01
