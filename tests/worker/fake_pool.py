@@ -40,9 +40,7 @@ class FakePool:
         if digest in self.complete:
             os.close(descriptor)
             descriptor = self.complete[key] = self.complete[digest]
-            return Grant(
-                PartState.COMPLETE, self._reader(descriptor), os.fstat(descriptor).st_size
-            )
+            return Grant(PartState.COMPLETE, self._reader(descriptor), os.fstat(descriptor).st_size)
         self.complete[key] = self.complete[digest] = descriptor
         return None
 

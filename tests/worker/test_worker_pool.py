@@ -220,3 +220,16 @@ def test_fifty_rounds_leave_the_picture_and_the_memory_as_they_were(pool: FakePo
         resident_bytes.append(psutil.Process().memory_info().rss)
     assert same_pixels(drawn(model), before)
     assert resident_bytes[-1] <= resident_bytes[4] * 1.01
+
+
+def test_asked_for_room_a_worker_closes_what_is_not_on_the_device(pool: FakePool) -> None:
+    worker = loader(pool)
+    load(worker, SHAPES)
+    load(worker, ASSETS / "shapes-dit", "other")
+    worker.evict("small")
+    worker.free(1)
+    assert worker.resident("other") is not None
+    assert len(pool.dropped) == 3, "three components had left"
+    worker.free(10**12)
+    assert worker.resident("other") is not None
+    assert same_pixels(drawn(load(worker, SHAPES)), expected())

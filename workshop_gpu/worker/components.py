@@ -51,7 +51,8 @@ class Component:
     @property
     def keeps(self) -> bool:
         """Whether it can come back after it left without being opened anew."""
-        return self.part.in_pool or bool(self.files and self.part.host is None)
+        part = self.part
+        return part.in_pool or part.size_bytes == 0 or bool(self.files and part.host is None)
 
     def forget_sources(self) -> None:
         """A module that the library opened lets go of its first weights: the block has them."""

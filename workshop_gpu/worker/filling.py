@@ -16,14 +16,14 @@ from workshop_gpu.worker.stored import OpenFiles, StoredTensor
 _MOST_VIEWS = 512
 """For one call; Linux takes 1,024."""
 
-_NAN_ABOVE: dict[torch.dtype, tuple[Any, int, int]] = {
-    torch.float64: (np.uint64, 0x7FFF_FFFF_FFFF_FFFF, 0x7FF0_0000_0000_0000),
-    torch.float32: (np.uint32, 0x7FFF_FFFF, 0x7F80_0000),
-    torch.float16: (np.uint16, 0x7FFF, 0x7C00),
-    torch.bfloat16: (np.uint16, 0x7FFF, 0x7F80),
+_INFINITY: dict[torch.dtype, tuple[Any, Any, int, int]] = {
+    torch.float64: (np.int64, np.uint64, 0x7FF0_0000_0000_0000, 0xFFF0_0000_0000_0000),
+    torch.float32: (np.int32, np.uint32, 0x7F80_0000, 0xFF80_0000),
+    torch.float16: (np.int16, np.uint16, 0x7C00, 0xFC00),
+    torch.bfloat16: (np.int16, np.uint16, 0x7F80, 0xFF80),
 }
-"""By dtype: as which integers its bits are seen, all but the sign, and infinity's bits. What is
-above infinity is not a number; infinities may be meant (masks)."""
+"""By dtype: as which integers its bits are seen, and the bits of both infinities. What is above
+one of them is not a number; infinities may be meant (masks)."""
 
 
 class BlockReader:
@@ -120,11 +120,13 @@ class BlockReader:
 
 def has_nan(data: memoryview, dtype: torch.dtype) -> bool:
     """Whether these bytes of that dtype hold something that is not a number."""
-    if dtype not in _NAN_ABOVE:
+    if dtype not in _INFINITY or not data:
         return False
-    integers, but_sign, infinity = _NAN_ABOVE[dtype]
-    bits = np.frombuffer(data, integers)
-    return bool(len(bits)) and int((bits & integers(but_sign)).max()) > infinity
+    signed, unsigned, positive, negative = _INFINITY[dtype]
+    # Seen as signed, the largest is a positive number; as unsigned, a negative one if there is any.
+    if int(np.frombuffer(data, signed).max()) > positive:
+        return True
+    return int(np.frombuffer(data, unsigned).max()) > negative
 
 
 def _copy_tensor(piece: Piece, offset: int, target: memoryview) -> None:

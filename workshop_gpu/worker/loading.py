@@ -233,13 +233,14 @@ class Loader:
         """Wait for everything, and let the modules show it."""
         for journey in load.journeys.values():
             self._finish(load, journey)
-        self._carrier.settle()
         for journey in load.journeys.values():
             part = journey.component.part
             part.device = part.device if part.device is not None else journey.onto
-        for component in load.components:
+        for component in load.components:  # while the last bytes are still on the bus
             component.part.residents.add(load.model)
             component.bind_to_device()
+        self._carrier.settle()
+        for component in load.components:
             self._begin_to_pin(component.part)
         self._end(load)
         load.progress.finish()
@@ -310,6 +311,11 @@ class Loader:
         model = self._models.pop(name, None)
         for component in model.components if model else ():
             self._parts.let_go(component.part, name)
+
+    def free(self, size_bytes: int) -> None:
+        """Let go of so many bytes of the pool, as far as models that are not on the device can."""
+        while size_bytes > 0 and (there := self._parts.pool_bytes) and self._close_one_idle():
+            size_bytes -= there - self._parts.pool_bytes
 
     def _close_one_idle(self) -> bool:
         """Make room in the pool: the model that left first is forgotten."""

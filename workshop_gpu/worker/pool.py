@@ -111,6 +111,8 @@ class Parts:
         return part
 
     def _asked_for(self, key: str, size_bytes: int) -> Part:
+        if size_bytes == 0:
+            return Part(key, 0, OwnCopy(0), complete=True, in_pool=False, digest=key)
         answer = self._client.want(key, size_bytes)
         while isinstance(answer, Refusal) and self._make_room():
             answer = self._client.want(key, size_bytes)
@@ -122,6 +124,11 @@ class Parts:
         self.refusal = answer.reason
         own = OwnCopy(size_bytes) if self._on_cpu else None
         return Part(key, size_bytes, own, complete=False, in_pool=False, digest=key)
+
+    @property
+    def pool_bytes(self) -> int:
+        """What is in use of the server's pool."""
+        return sum(part.size_bytes for part in self._parts.values() if part.in_pool)
 
     def filled(self, part: Part, digest: str) -> Part:
         """The block has all its bytes. Returns the block to use from now on.
