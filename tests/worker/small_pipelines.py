@@ -143,3 +143,51 @@ def sd1() -> Any:
         feature_extractor=None,
         requires_safety_checker=False,
     )
+
+
+def save_sd1(folder: Path) -> Path:
+    """Stable Diffusion 1's make, as a folder."""
+    sd1().save_pretrained(str(folder))
+    return folder
+
+
+def save_sd3(folder: Path) -> Path:
+    """Stable Diffusion 3's make: three encoders, and two kinds of attention in the denoiser."""
+    import torch
+    from diffusers import (
+        FlowMatchEulerDiscreteScheduler,
+        SD3Transformer2DModel,
+        StableDiffusion3Pipeline,
+    )
+    from transformers import T5EncoderModel, T5Tokenizer
+
+    torch.manual_seed(5)
+    t5 = T5EncoderModel.from_pretrained(str(ASSETS / "shapes-dit/text_encoder_3"))
+    transformer = SD3Transformer2DModel(
+        sample_size=32,
+        patch_size=1,
+        in_channels=8,
+        out_channels=8,
+        num_layers=3,
+        attention_head_dim=16,
+        num_attention_heads=2,
+        joint_attention_dim=t5.config.d_model,
+        caption_projection_dim=32,
+        pooled_projection_dim=56,
+        pos_embed_max_size=64,
+        dual_attention_layers=(0,),
+        qk_norm="rms_norm",
+    ).eval()
+    pipeline = StableDiffusion3Pipeline(
+        vae=_vae(channels=8, shift_factor=0.1, scaling_factor=0.5),
+        text_encoder=_clip(projected=True),
+        text_encoder_2=_clip(projected=True, size=24),
+        text_encoder_3=t5,
+        tokenizer=_tokenizer(),
+        tokenizer_2=_tokenizer(),
+        tokenizer_3=T5Tokenizer.from_pretrained(str(ASSETS / "shapes-dit/tokenizer_3")),
+        transformer=transformer,
+        scheduler=FlowMatchEulerDiscreteScheduler(),
+    )
+    pipeline.save_pretrained(str(folder), max_shard_size="30KB")
+    return folder
