@@ -177,10 +177,13 @@ def test_a_model_in_demand_is_loaded_a_second_time_only_where_nothing_must_leave
     room = stage(devices=("gpu0", "gpu1"))
     room.load("a")
     room.submit("a", "ada")
-    second = room.submit("a", "bob")
+    room.submit("a", "bob")
+    assert room.order("gpu1") == "", "the device that has it is free before a load ends"
+    third = room.submit("a", "cleo")
     assert room.order("gpu1") == "load a"
+    room.answer("gpu0")
     room.answer("gpu1")
-    assert room.order("gpu1") == f"run {second}"
+    assert room.order("gpu1") == f"run {third}"
 
     narrow = stage(devices=("gpu0", "gpu1"), gb=40)
     narrow.load("a")

@@ -138,16 +138,16 @@ def test_the_keep_warm_time_counts_from_the_end_of_a_hold() -> None:
 
 
 def test_a_hold_stops_an_eviction_that_was_asked_for_and_did_not_begin() -> None:
-    room = stage()
+    room = stage(gb=120)
     room.load("a", "b")
-    room.submit("b", "bob")
+    room.tell(events.ModelWanted("c"))
     room.tell(events.EvictionAsked("a"))
     room.hold("a")
     room.answer()
     assert room.order() == ""
     room.tell(events.HoldDropped("hold"))
     assert room.order() == ""
-    assert room.models() == ["a", "b"]
+    assert room.models() == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize("ttl_s", [0.0, -1.0, float("nan"), float("inf")])

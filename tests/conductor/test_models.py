@@ -215,7 +215,7 @@ def test_a_model_that_left_the_catalogue_fails_its_waiting_jobs_and_leaves_when_
 
 
 def test_a_model_whose_files_broke_fails_those_who_wait_unless_it_is_loaded() -> None:
-    room = stage(gb=80)
+    room = stage(gb=40)
     room.load("a")
     warm, cold = room.submit("a", "ada"), room.submit("b", "bob")
     broken = [model(name, problem="a file is missing") for name in ("a", "b")]

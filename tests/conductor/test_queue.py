@@ -251,13 +251,22 @@ def test_who_worked_alone_with_a_model_may_swap_it_back_at_once() -> None:
     assert room.now < 20.0
 
 
-def test_a_load_is_used_at_once_by_whom_it_was_made_for() -> None:
+def test_what_was_loaded_is_used_before_it_leaves_though_others_are_before_it() -> None:
+    room = stage(gb=40)
+    job = room.submit("b", "bob")
+    urgent = room.submit("a", "cleo", priority=Priority.URGENT)
+    room.answer()
+    assert room.job(urgent).position == 1
+    assert room.order() == f"run {job}"
+
+
+def test_a_model_is_loaded_while_a_job_of_another_runs() -> None:
     room = stage()
     room.load("a")
-    job = room.submit("b", "bob")
-    other = room.submit("a", "cleo")
-    room.conductor._state.shares.charge("bob", 100.0)
-    room.later(0.1)
-    assert room.job(other).position == 1
+    running = room.submit("a", "ada")
+    waiting = room.submit("b", "bob")
+    assert room.orders_of() == [f"run {running}", "load b"]
+    room.answer(which="load")
+    assert room.order() == f"run {running}"
     room.answer()
-    assert room.order() == f"run {job}"
+    assert room.order() == f"run {waiting}"

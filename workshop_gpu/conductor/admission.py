@@ -120,12 +120,9 @@ def _check_queue(state: State, participant: str, now: float) -> None:
     limit = state.settings.queue_limit
     if len(waiting) < limit:
         return
-    position, ahead_s = 0, 0.0
-    for number, job in enumerate(state.order(now), start=1):
-        if job.participant == participant:
-            position = number
-            break
-        ahead_s += state.cost_s(job)
+    first = min(waiting, key=lambda job: job.key)
+    position = state.queue.position(first)
+    ahead_s = (position - 1) * state.queue.line.work_s / len(state.queue)
     devices = max(1, len(_usable(state)))
     raise QueueFull(len(waiting), limit, position, round(ahead_s / devices, 1))
 

@@ -1,98 +1,36 @@
-"""What people are told: views of the records, and only those that differ from the last ones."""
+"""What people are told: views of the records, and only those that differ from the last ones.
+
+The first jobs of the queue are told at every change, each with its exact position and the wait
+that follows from those before it; so is every job whose own state changed. Those further back are
+told a few with each event, in turn, so that an event costs the same however many wait: their
+positions may be some events old. `Conductor.snapshot` has all of them as they are.
+"""
 
 import msgspec
 
-from workshop_gpu.conductor.dispatch import waiting_for
 from workshop_gpu.conductor.effects import (
     AnnounceDevice,
     AnnounceJob,
     AnnounceSlot,
     DeviceView,
     Effect,
-    HoldView,
     JobView,
     SlotView,
     Snapshot,
 )
-from workshop_gpu.conductor.fetching import awaits_download
-from workshop_gpu.conductor.records import Activity, Device, Hold, Job, Slot, State
-from workshop_gpu.conductor.states import DeviceState, SlotState
-from workshop_gpu.conductor.waits import Lane, Turn, expected_waits, rounded
+from workshop_gpu.conductor.forecast import forecast, further_back, waiting_views
+from workshop_gpu.conductor.records import Device, Job, Slot, State
+from workshop_gpu.conductor.states import JobState, SlotState
+from workshop_gpu.conductor.views import device_view, hold_view, job_view, slot_view, waiting_for
+from workshop_gpu.conductor.waits import rounded
 
+FRONT = 32
+"""So many waiting jobs are told at every change."""
 
-def device_view(device: Device) -> DeviceView:
-    """A device with its account."""
-    ledger = device.ledger
-    return DeviceView(
-        device=device.name,
-        state=device.state.value,
-        total_bytes=ledger.total_bytes,
-        free_bytes=ledger.free_bytes,
-        holders=ledger.holders(),
-    )
+_MOST_LANES = 16
+_IN_TURN = 4
 
-
-def slot_view(state: State, slot: Slot, now: float) -> SlotView:
-    """A slot with those who use it."""
-    model = state.models.get(slot.model)
-    idle = slot.state is SlotState.READY and slot.running is None
-    return SlotView(
-        device=slot.device,
-        model=slot.model,
-        state=slot.state,
-        bytes=state.devices[slot.device].ledger.weights_bytes(slot.model),
-        done_bytes=slot.done_bytes,
-        total_bytes=slot.total_bytes,
-        running_jobs=0 if slot.running is None else 1,
-        holds=len(state.holds_on(slot.model)),
-        pinned=model is not None and model.pinned,
-        idle_s=max(0.0, now - slot.used_s) if idle else 0.0,
-        error=slot.error,
-    )
-
-
-def hold_view(hold: Hold, now: float) -> HoldView:
-    """A hold with the time that it has left."""
-    return HoldView(
-        hold=hold.id,
-        participant=hold.participant,
-        kernel=hold.kernel,
-        model=hold.model,
-        expires_in_s=max(0.0, hold.expires_s - now),
-    )
-
-
-def job_view(state: State, job: Job, position: int = 0, wait_s: float | None = None) -> JobView:
-    """A job; position and wait are known to those who made the order."""
-    request = job.request
-    return JobView(
-        job=request.job,
-        participant=request.participant,
-        kernel=request.kernel,
-        model=request.model,
-        priority=request.priority,
-        state=job.state,
-        device=job.device,
-        position=position,
-        expected_wait_s=None if wait_s is None else rounded(wait_s),
-        waiting_for=waiting_for(state, job),
-        step=job.step,
-        steps=request.steps,
-        submitted_s=job.submitted_s,
-        started_s=job.started_s,
-        ended_s=job.ended_s,
-        error=job.error,
-    )
-
-
-def waiting_views(state: State, now: float) -> list[JobView]:
-    """The waiting jobs in their order, with positions and expected waits."""
-    order = state.order(now)
-    waits = expected_waits([_turn(state, job) for job in order], _lanes(state, now))
-    return [
-        job_view(state, job, position, None if awaits_download(state, job.model) else wait_s)
-        for position, (job, wait_s) in enumerate(zip(order, waits, strict=True), start=1)
-    ]
+_Told = tuple[int, float | None, str]
 
 
 def snapshot(state: State, now: float) -> Snapshot:
@@ -106,44 +44,8 @@ def snapshot(state: State, now: float) -> Snapshot:
         ),
         jobs=tuple(waiting_views(state, now))
         + tuple(job_view(state, job) for job in state.running.values()),
-        holds=tuple(hold_view(hold, now) for hold in state.holds.values()),
+        holds=tuple(hold_view(hold, now) for hold in state.holds),
     )
-
-
-def _turn(state: State, job: Job) -> Turn:
-    request, estimates = job.request, state.estimates
-    model = state.models.get(request.model)
-    load_s = None
-    if model is not None:
-        load_s = estimates.load_s(request.model, estimates.weights_bytes(model.facts))
-    return Turn(
-        request.model, load_s, estimates.run_s(request.model, request.pixels, request.steps)
-    )
-
-
-def _lanes(state: State, now: float) -> list[Lane]:
-    """The devices that can take work, and how long each is still busy."""
-    here = (SlotState.READY, SlotState.LOADING)
-    return [
-        Lane(
-            _busy_s(state, device, now),
-            {slot.model for slot in device.slots.values() if slot.state in here},
-        )
-        for device in state.devices.values()
-        if device.state is DeviceState.READY
-    ]
-
-
-def _busy_s(state: State, device: Device, now: float) -> float | None:
-    estimates = state.estimates
-    total_s: float | None = 0.0
-    if device.activity is Activity.LOADING:
-        weights_bytes = device.ledger.weights_bytes(device.subject)
-        total_s = estimates.load_s(device.subject, weights_bytes)
-    elif device.activity is Activity.RUNNING:
-        request = state.running[device.subject].request
-        total_s = estimates.run_s(request.model, request.pixels, request.steps)
-    return None if total_s is None else max(0.0, total_s - (now - device.since_s))
 
 
 class Announcer:
@@ -151,10 +53,11 @@ class Announcer:
 
     def __init__(self) -> None:
         self._jobs: dict[str, JobView] = {}
-        self._slots: dict[tuple[str, str], SlotView] = {}
+        self._slots: dict[str, dict[str, SlotView]] = {}
         self._devices: dict[str, DeviceView] = {}
         self._left: dict[tuple[str, str], tuple[int, str]] = {}
         self._ended: dict[str, Job] = {}
+        self._next = FRONT
 
     def job(self, job: str) -> JobView | None:
         """A waiting or running job, as it was announced last."""
@@ -168,50 +71,94 @@ class Announcer:
         """The next announcement says how the job ended."""
         self._ended[job.id] = job
 
-    def changes(self, state: State, now: float) -> list[Effect]:
-        """What differs from what was announced last: devices, slots, jobs."""
+    def changes(self, state: State, devices: list[Device], now: float) -> list[Effect]:
+        """What differs from what was announced last: of these devices, their slots, and jobs."""
         return [
-            *self._changed_devices(state),
-            *self._changed_slots(state, now),
+            *self._changed_devices(devices),
+            *self._changed_slots(state, devices, now),
+            *self._ended_jobs(state),
             *self._changed_jobs(state, now),
         ]
 
-    def _changed_devices(self, state: State) -> list[Effect]:
-        views = {device.name: device_view(device) for device in state.devices.values()}
-        changed = [view for name, view in views.items() if self._devices.get(name) != view]
-        self._devices = views
-        return [AnnounceDevice(view) for view in changed]
-
-    def _changed_slots(self, state: State, now: float) -> list[Effect]:
+    def _changed_devices(self, devices: list[Device]) -> list[Effect]:
         effects: list[Effect] = []
-        views: dict[tuple[str, str], SlotView] = {}
-        slots = {
-            (slot.device, slot.model): slot
-            for device in state.devices.values()
-            for slot in device.slots.values()
-        }
-        for key, before in self._slots.items():
-            if key not in slots or key in self._left:
-                freed_bytes, why = self._left.get(key, (0, ""))
-                effects.append(AnnounceSlot(_absent(before), freed_bytes, why))
-        for key, slot in slots.items():
-            view = slot_view(state, slot, now)
-            # An idle slot grows older all the time: that alone is no change.
-            views[key] = _ageless(view)
-            if key in self._left or self._slots.get(key) != views[key]:
-                effects.append(AnnounceSlot(view, why=slot.leaves_because))
-        self._slots = views
-        self._left = {}
+        for device in devices:
+            view = device_view(device)
+            if self._devices.get(device.name) != view:
+                self._devices[device.name] = view
+                effects.append(AnnounceDevice(view))
         return effects
+
+    def _changed_slots(self, state: State, devices: list[Device], now: float) -> list[Effect]:
+        left: list[Effect] = []
+        here: list[Effect] = []
+        for device in devices:
+            told = self._slots.setdefault(device.name, {})
+            for model in list(told):
+                key = (device.name, model)
+                if model not in device.slots or key in self._left:
+                    freed_bytes, why = self._left.get(key, (0, ""))
+                    left.append(AnnounceSlot(_absent(told.pop(model)), freed_bytes, why))
+            for model, slot in device.slots.items():
+                view = slot_view(state, slot, now)
+                # An idle slot grows older all the time: that alone is no change.
+                ageless = _ageless(view)
+                if told.get(model) != ageless:
+                    told[model] = ageless
+                    here.append(AnnounceSlot(view, why=slot.leaves_because))
+        self._left = {}
+        return left + here
+
+    def _ended_jobs(self, state: State) -> list[Effect]:
+        ended, self._ended = self._ended, {}
+        for job in ended:
+            self._jobs.pop(job, None)
+            state.touched_jobs.pop(job, None)
+        return [AnnounceJob(job_view(state, job)) for job in ended.values()]
 
     def _changed_jobs(self, state: State, now: float) -> list[Effect]:
-        effects: list[Effect] = [AnnounceJob(job_view(state, job)) for job in self._ended.values()]
-        self._ended = {}
-        current = [job_view(state, job) for job in state.running.values()]
-        current += waiting_views(state, now)
-        effects += [AnnounceJob(view) for view in current if self._jobs.get(view.job) != view]
-        self._jobs = {view.job: view for view in current}
+        effects: list[Effect] = []
+        front = state.queue.line.front(FRONT)
+        waits = forecast(state, front, now, _MOST_LANES)
+        touched = [job for job in map(state.job, state.touched_jobs) if job is not None]
+        for job in touched:
+            if job.state is JobState.RUNNING:
+                self._tell(job_view(state, job), effects)
+        for position, (job, wait_s) in enumerate(zip(front, waits, strict=True), start=1):
+            self._tell_waiting(state, job, position, wait_s, effects)
+        if len(state.queue) > FRONT:
+            for job in [*touched, *self._in_turn(state)]:
+                position = state.queue.position(job) if job.state is JobState.QUEUED else 0
+                if position > FRONT:
+                    wait_s = further_back(state, position, waits)
+                    self._tell_waiting(state, job, position, wait_s, effects)
         return effects
+
+    def _in_turn(self, state: State) -> list[Job]:
+        """The next few that stand further back."""
+        if self._next >= len(state.queue):
+            self._next = FRONT
+        begin, self._next = self._next, self._next + _IN_TURN
+        return state.queue.line.part(begin, self._next)
+
+    def _tell_waiting(
+        self, state: State, job: Job, position: int, wait_s: float | None, effects: list[Effect]
+    ) -> None:
+        told = self._jobs.get(job.id)
+        expected_s = None if wait_s is None else rounded(wait_s)
+        if (
+            told is None
+            or told.position != position
+            or told.expected_wait_s != expected_s
+            or told.waiting_for != waiting_for(state, job)
+            or told.state is not job.state
+        ):
+            self._tell(job_view(state, job, position, wait_s), effects)
+
+    def _tell(self, view: JobView, effects: list[Effect]) -> None:
+        if self._jobs.get(view.job) != view:
+            self._jobs[view.job] = view
+            effects.append(AnnounceJob(view))
 
 
 def _ageless(view: SlotView) -> SlotView:

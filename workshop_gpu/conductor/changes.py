@@ -4,7 +4,9 @@ Every way in which a job, slot or hold can end is here once, so that no error pa
 half of it.
 """
 
-from workshop_gpu.conductor.announcing import Announcer, hold_view
+from collections.abc import Sequence
+
+from workshop_gpu.conductor.announcing import Announcer
 from workshop_gpu.conductor.effects import (
     AnnounceHold,
     CancelJob,
@@ -14,9 +16,13 @@ from workshop_gpu.conductor.effects import (
     RunJob,
 )
 from workshop_gpu.conductor.errors import ErrorReport, WorkerLost
+from workshop_gpu.conductor.fairness import Reason
+from workshop_gpu.conductor.lanes import IDLE_S, UNKNOWN_S
+from workshop_gpu.conductor.ordering import Ordering
 from workshop_gpu.conductor.placement import RESIDENT
 from workshop_gpu.conductor.records import Activity, Device, Hold, Job, Slot, State
-from workshop_gpu.conductor.states import JobState, SlotState
+from workshop_gpu.conductor.states import DeviceState, JobState, SlotState
+from workshop_gpu.conductor.views import hold_view
 
 MOST_DEATHS = 2
 
@@ -26,28 +32,44 @@ class Changes:
 
     def __init__(self, state: State) -> None:
         self.state = state
+        self.ordering = Ordering(state)
         self.announcer = Announcer()
         self.effects: list[Effect] = []
 
     # jobs
 
-    def run(self, device: Device, job: Job, now: float) -> None:
-        """The device gets the job; its working memory and its seconds count from here."""
-        state = self.state
-        state.queue.remove(job)
-        state.running[job.id] = job
-        job.state, job.device, job.started_s = JobState.RUNNING, device.name, now
-        job.overtaken_s, job.next_up, job.lacks_room, job.step = None, False, False, 0
-        job.working_bytes = state.working_bytes(job)
-        job.charged_s = state.cost_s(job)
-        state.shares.begin(job.participant, job.charged_s)
-        device.ledger.commit(job.id, job.working_bytes)
-        device.begin(Activity.RUNNING, job.id, now)
-        slot = device.slots[job.model]
-        slot.running, slot.leaves_because = job.id, ""
+    def run(self, device: Device, jobs: Sequence[Job], now: float) -> None:
+        """The device gets the jobs, which are drawn together; their working memory and their
+        seconds count from here, in equal parts."""
+        state, first = self.state, jobs[0]
+        expected_s = state.cost_s(first, len(jobs))
+        known_s = state.run_s(first, len(jobs))
+        working_bytes = state.working_bytes(first, len(jobs))
+        slot = device.slots[first.model]
+        for number, job in enumerate(jobs):
+            self.ordering.remove(job)
+            state.running[job.id] = device.running[job.id] = job
+            job.state, job.device, job.started_s = JobState.RUNNING, device.name, now
+            job.overtaken_s, job.due, job.reason, job.step = None, False, Reason.SHARE, 0
+            job.batch = len(jobs)
+            # The first holds what is left of the division, so that no byte is lost.
+            part_bytes = working_bytes // len(jobs)
+            job.working_bytes = working_bytes - part_bytes * (len(jobs) - 1)
+            if number:
+                job.working_bytes = part_bytes
+            job.charged_s = expected_s / len(jobs)
+            state.shares.begin(job.participant, job.charged_s)
+            device.ledger.commit(job.id, job.working_bytes)
+            slot.running.add(job.id)
+            slot.users.add(job.participant)
+        for job in jobs:
+            self.ordering.pay(job.participant)
+        device.until_s = None if known_s is None else now + known_s
+        slot.leaves_because = ""
         slot.uses += 1
-        slot.users.add(job.participant)
-        self.effects.append(RunJob(device.name, job.id, job.model))
+        self.touch(device)
+        others = tuple(job.id for job in jobs[1:])
+        self.effects.append(RunJob(device.name, first.id, first.model, others))
 
     def ask_cancel(self, job: Job) -> None:
         """The worker is told once to stop the running job."""
@@ -61,12 +83,12 @@ class Changes:
         """A waiting or running job is over."""
         state = self.state
         if job.id in state.queue:
-            state.queue.remove(job)
+            self.ordering.remove(job)
         else:
-            self._leave_device(job, now, used_s=now - job.started_s)
+            self._leave_device(job, now, used_s=(now - job.started_s) / job.batch)
         job.state, job.ended_s, job.error = outcome, now, error
-        job.lacks_room = False
         state.shares.leave(job.participant)
+        self.ordering.pay(job.participant)
         state.ended[job.id] = job
         while len(state.ended) > state.settings.remembered_jobs:
             state.ended.popitem(last=False)
@@ -84,31 +106,39 @@ class Changes:
         else:
             self._leave_device(job, now, used_s=0.0)
             job.state, job.device, job.started_s, job.step = JobState.QUEUED, None, -1.0, 0
-            self.state.queue.add(job)
+            job.reason, job.batch = Reason.PUT_BACK, 1
+            self.ordering.add(job, now)
 
     def _leave_device(self, job: Job, now: float, used_s: float) -> None:
+        """The device's lane, and the memory, are free when the last of a batch has left."""
         state = self.state
         del state.running[job.id]
         state.shares.finish(job.participant, job.charged_s, used_s)
         device = state.devices[job.device or ""]
         device.ledger.release(job.id)
+        device.running.pop(job.id, None)
+        heir = next(iter(device.running.values()), None)
+        if heir is not None:
+            heir.working_bytes += job.working_bytes
+            device.ledger.commit(heir.id, heir.working_bytes)
         slot = device.slots.get(job.model)
-        if slot is not None and slot.running == job.id:
-            slot.running, slot.used_s = None, now
-        if device.does(Activity.RUNNING, job.id):
-            device.rest()
+        if slot is not None and job.id in slot.running:
+            slot.running.discard(job.id)
+            slot.used_s = now
+        self.touch(device)
 
     # slots
 
     def load(self, device: Device, model: str, now: float) -> None:
         """The model's load begins; its estimated bytes count from here."""
         size_bytes = self.state.weights_bytes(model)
-        device.slots[model] = Slot(
-            device.name, model, SlotState.LOADING, now, now, total_bytes=size_bytes
-        )
+        slot = Slot(device.name, model, SlotState.LOADING, now, now, total_bytes=size_bytes)
+        device.slots[model] = slot
+        self.state.places.setdefault(model, {})[device.name] = slot
         parts = self.state.estimates.parts(self.state.models[model].facts)
         device.ledger.set_weights(model, size_bytes, parts)
         device.begin(Activity.LOADING, model, now)
+        self.touch(device)
         self.effects.append(LoadModel(device.name, model, RESIDENT))
 
     def evict(self, device: Device, model: str, because: str, room_for: str, now: float) -> None:
@@ -119,6 +149,7 @@ class Changes:
         device.ledger.start_freeing(model)
         device.begin(Activity.EVICTING, model, now)
         device.room_for = room_for
+        self.touch(device)
         self.effects.append(EvictModel(device.name, model))
 
     def fail_slot(self, slot: Slot, error: ErrorReport, now: float) -> None:
@@ -128,17 +159,23 @@ class Changes:
         slot.state, slot.since_s, slot.error = SlotState.FAILED, now, error
         slot.done_bytes = slot.total_bytes = 0
         slot.leaves_because = ""
+        self.state.suspects[slot.model] = None
         if device.does(Activity.LOADING, slot.model):
             device.rest()
+        self.touch(device)
 
     def remove_slot(self, slot: Slot, freed_bytes: int = 0, why: str = "") -> None:
         """The model is absent from the device."""
-        device = self.state.devices[slot.device]
+        state = self.state
+        device = state.devices[slot.device]
         del device.slots[slot.model]
+        del state.places[slot.model][slot.device]
+        if not state.places[slot.model]:
+            del state.places[slot.model]
         device.ledger.drop_weights(slot.model)
         device.ledger.freed(slot.model)
-        for job in self.state.queue.of_model(slot.model):
-            job.next_up = False
+        state.suspects[slot.model] = None
+        self.touch(device)
         self.announcer.slot_left(slot, freed_bytes, why)
 
     def forgive(self, model: str) -> None:
@@ -149,10 +186,21 @@ class Changes:
 
     # devices
 
+    def touch(self, device: Device) -> None:
+        """Something about the device changed: its lane finds its place, and people are told."""
+        self.state.touched_devices[device.name] = None
+        if device.state is not DeviceState.READY:
+            self.state.lanes.remove(device.name)
+        elif device.running:
+            until_s = device.until_s
+            self.state.lanes.put(device.name, UNKNOWN_S if until_s is None else until_s)
+        else:
+            self.state.lanes.put(device.name, IDLE_S)
+
     def empty(self, device: Device, reason: str, now: float) -> None:
         """The device's worker ended and all that it had there is gone; failures are remembered,
         so that a model that ends workers is not loaded for ever."""
-        for job in [job for job in self.state.running.values() if job.device == device.name]:
+        for job in list(device.running.values()):
             self.put_back(job, reason, now)
         for slot in list(device.slots.values()):
             if slot.state is SlotState.LOADING:
@@ -162,6 +210,7 @@ class Changes:
                 self.remove_slot(slot, freed_bytes, f"the GPU worker ended ({reason})")
         device.ledger.clear()
         device.rest()
+        self.touch(device)
 
     def _load_died(self, slot: Slot, reason: str, now: float) -> None:
         model = self.state.models[slot.model]
@@ -180,10 +229,11 @@ class Changes:
     def end_hold(self, hold: Hold, why: str, now: float) -> None:
         """The hold is over; the model's last use ends with it."""
         state = self.state
-        del state.holds[hold.id]
+        state.holds.remove(hold)
         state.ended_holds[hold.id] = hold
         while len(state.ended_holds) > state.settings.remembered_holds:
             state.ended_holds.popitem(last=False)
-        for slot in state.slots(hold.model, SlotState.READY):
+        for slot in state.slots(hold.model, *SlotState):
             slot.used_s = now
+            state.touched_devices[slot.device] = None
         self.effects.append(AnnounceHold(hold_view(hold, now), why))

@@ -2,21 +2,28 @@
 
 from typing import get_args
 
+import msgspec
+
 from workshop_gpu.conductor import dispatch
 from workshop_gpu.conductor.admission import living_hold, verdict
-from workshop_gpu.conductor.announcing import hold_view, job_view, snapshot
+from workshop_gpu.conductor.announcing import snapshot
 from workshop_gpu.conductor.changes import Changes
 from workshop_gpu.conductor.effects import Effect, FetchModel, HoldView, JobView, Snapshot
 from workshop_gpu.conductor.estimates import Estimates
 from workshop_gpu.conductor.events import (
     CatalogueChanged,
+    DeviceGone,
+    DeviceReady,
     Event,
     FetchFailed,
+    JobFinished,
     JobProgressed,
     JobStarted,
     KernelGone,
+    SlotLoaded,
     SlotProgressed,
     Tick,
+    WorkerDied,
 )
 from workshop_gpu.conductor.fetching import to_fetch
 from workshop_gpu.conductor.learned import Learned
@@ -26,6 +33,8 @@ from workshop_gpu.conductor.reports import DeviceFact, JobFact, Reports, SlotFac
 from workshop_gpu.conductor.requests import Request, Requests
 from workshop_gpu.conductor.settings import Settings
 from workshop_gpu.conductor.states import JobState, SlotState
+from workshop_gpu.conductor.views import hold_view, job_view
+from workshop_gpu.conductor.watch import Watch
 
 __all__ = ["Conductor", "Settings"]
 
@@ -57,6 +66,7 @@ class Conductor:
         self._changes = Changes(self._state)
         self._requests = Requests(self._state, self._changes)
         self._reports = Reports(self._state, self._changes)
+        self._watch = Watch()
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """Takes one event and returns the effects that follow from it, in their order.
@@ -71,13 +81,18 @@ class Conductor:
 
         Then, unless it was mere progress, which decides nothing:
 
-        6. Waiting jobs that can never run fail, each with the reason.
-        7. Wanted models that are not on disk are downloaded. Idle devices get orders, until
-           there is nothing to order (see `dispatch.py`).
+        6. Jobs rise a class or fall due, whose time has come. Waiting jobs that can never run
+           any more fail, each with the reason.
+        7. Wanted models that are not on disk are downloaded. Devices with a free lane get orders,
+           until there is nothing to order (see `dispatch.py`).
 
         And always:
 
         8. What changed is announced.
+
+        The cost of an event does not grow with the jobs that wait, but by the search in their
+        order, nor with the devices: see `watch.py` and `announcing.py` for what is left to the
+        events that follow where there are many.
         """
         if isinstance(event, _REQUESTS):  # 1
             self._requests.apply(event, now)
@@ -95,13 +110,19 @@ class Conductor:
             self._kernel_gone(event.kernel, now)
         elif isinstance(event, Tick):
             self._time_passed(now)
+        self._touch(event)
+        self._watch.begin(self._state)
         if not isinstance(event, _PROGRESS):
-            self._fail_hopeless(now)  # 6
+            self._changes.ordering.time_passed(now)  # 6
+            self._fail_hopeless(now)
             self._fetch_missing()  # 7
             self._give_orders(now)
             self._forget_unlisted()
-        effects = self._changes.effects + self._changes.announcer.changes(self._state, now)  # 8
-        self._changes.effects = []
+        effects, self._changes.effects = self._changes.effects, []
+        devices = self._watch.devices(self._state)
+        effects += self._changes.announcer.changes(self._state, devices, now)  # 8
+        self._state.touched_devices.clear()
+        self._state.touched_jobs.clear()
         return effects
 
     # looking
@@ -115,8 +136,11 @@ class Conductor:
         return snapshot(self._state, now)
 
     def job(self, job: str) -> JobView | None:
-        """A job that is still remembered, as it was after the last event."""
+        """A job that is still remembered, as it was announced last, at its place of now."""
         announced = self._changes.announcer.job(job)
+        waiting = self._state.queue.get(job)
+        if announced is not None and waiting is not None:
+            return msgspec.structs.replace(announced, position=self._state.queue.position(waiting))
         if announced is not None:
             return announced
         ended = self._state.ended.get(job)
@@ -171,7 +195,7 @@ class Conductor:
 
     def _kernel_gone(self, kernel: str, now: float) -> None:
         """Its holds go, its waiting jobs are cancelled, its running ones finish."""
-        for hold in [hold for hold in self._state.holds.values() if hold.kernel == kernel]:
+        for hold in [hold for hold in self._state.holds if hold.kernel == kernel]:
             self._changes.end_hold(hold, "the kernel ended", now)
         for job in self._state.queue.of_kernel(kernel):
             self._changes.end_job(job, JobState.CANCELLED, now)
@@ -180,17 +204,22 @@ class Conductor:
                 job.kernel_gone = True
 
     def _time_passed(self, now: float) -> None:
-        for hold in [hold for hold in self._state.holds.values() if hold.expires_s <= now]:
+        for hold in [hold for hold in self._state.holds if hold.expires_s <= now]:
             self._changes.end_hold(hold, "its time was over", now)
         self._state.shares.forget_idle()
 
     # 6
 
     def _fail_hopeless(self, now: float) -> None:
-        for job in list(self._state.queue):
-            error = verdict(self._state, job)
-            if error is not None:
-                self._changes.end_job(job, JobState.FAILED, now, error)
+        """Looks where something changed, and at one job of each size."""
+        suspects, self._state.suspects = self._state.suspects, {}
+        for model in suspects:
+            for job in self._state.queue.one_of_each_size(model):
+                error = verdict(self._state, job)
+                if error is None:
+                    continue
+                for each in self._state.queue.of_size(job):
+                    self._changes.end_job(each, JobState.FAILED, now, error)
 
     # 7
 
@@ -200,25 +229,54 @@ class Conductor:
             self._changes.effects.append(FetchModel(name))
 
     def _give_orders(self, now: float) -> None:
+        state, changes = self._state, self._changes
         while True:
-            decision = dispatch.next_order(self._state, now)
+            decision = dispatch.next_order(state, now, self._watch.devices(state))
             order = decision.order
             if order is None:
                 break
-            device = self._state.devices[order.device]
+            device = state.devices[order.device]
             match order:
                 case dispatch.Run():
-                    for job in order.overtaken:
-                        job.overtaken_s = now if job.overtaken_s is None else job.overtaken_s
-                    self._changes.run(device, order.job, now)
+                    self._mark_overtaken(order, now)
+                    changes.run(device, order.jobs, now)
                 case dispatch.Load():
-                    self._changes.load(device, order.model, now)
+                    changes.load(device, order.model, now)
                 case dispatch.Evict():
                     if order.room_for:
-                        self._state.models[order.model].pushed_out_s = now
-                    self._changes.evict(device, order.model, order.because, order.room_for, now)
-        for job in self._state.queue:
-            job.lacks_room = job.id in decision.without_room
+                        state.models[order.model].pushed_out_s = now
+                    changes.evict(device, order.model, order.because, order.room_for, now)
+        state.without_room = decision.without_room
+
+    def _mark_overtaken(self, order: dispatch.Run, now: float) -> None:
+        """Those who wait on though they are before one who begins. Whoever is drawn together with
+        others begins before some more."""
+        ordering, first, last = self._changes.ordering, order.jobs[0], order.jobs[-1]
+        for model in order.overtaken:
+            ordering.overtake(model, first.key, now)
+        if last is not first:
+            for model in self._state.queue.models():
+                ordering.overtake(model, last.key, now)
+
+    def _touch(self, event: Event) -> None:
+        """What the event itself may have changed, beside what followed from it."""
+        state = self._state
+        device = state.devices.get(getattr(event, "device", None) or "")
+        job = state.running.get(getattr(event, "job", ""))
+        if device is not None:
+            self._changes.touch(device)
+        if job is not None:
+            state.touched_jobs[job.id] = None
+        model = getattr(event, "model", "")
+        for slot in state.slots(model, *SlotState):
+            state.touched_devices[slot.device] = None
+        if isinstance(event, SlotLoaded | JobFinished):
+            ended = state.ended.get(getattr(event, "job", ""))
+            state.suspects[model or (ended.model if ended else "")] = None
+        if isinstance(event, CatalogueChanged | DeviceReady | DeviceGone | WorkerDied):
+            state.suspects |= dict.fromkeys(state.queue.models())
+        if isinstance(event, CatalogueChanged):
+            state.touched_devices |= dict.fromkeys(state.devices)
 
 
 _REQUESTS: tuple[type[Request], ...] = get_args(Request)

@@ -1,17 +1,20 @@
 """The next order, if any: pure decisions over the records.
 
-`next_order` looks at the idle devices and finds the first that applies:
+Each device has two lanes: one loads and evicts, one thing at a time; the other computes, one job
+or batch at a time. `next_order` looks at the lanes that are free and finds the first that applies:
 
 1. a slot that was told to leave leaves;
 2. a hold or preload that has waited longer than the patience gets its model loaded;
-3. a job runs where its model is ready, or its model is loaded, after evictions if need be:
-   a. jobs are taken in their order; the first whose model is ready on an idle device runs,
-      so a warm job overtakes a cold one, but never one of a better class and none whose
-      patience is over (such a job is first in the order, see `fairness.py`);
-   b. if none can run, the first cold job that can be given room gets its model loaded; where
-      room needs evictions they come first, one at a time, and are decided anew each time;
-   c. a cold job that waits only until a protection runs out reserves the device: jobs behind
-      it may run there and load into free room, but nothing leaves for them;
+3. the models for which jobs wait are taken in the order of the first job of each:
+   a. it runs where its model is ready on a device that computes nothing, with others of its
+      group where that is faster; so a warm job overtakes a cold one, but never one of a better
+      class and none whose patience is over;
+   b. else its model is loaded where there is room, also beside what runs; where room needs
+      evictions they come first, one at a time, and are decided anew each time. One more device
+      loads a model that others have if that is quicker than waiting for these;
+   c. a job that waits only until a protection or a run ends reserves the device: nothing leaves
+      there for those behind it. If it is due, or of a better class, nothing that it would have
+      to wait for begins there either;
 4. models that are held, preloaded or pinned are loaded where that disturbs no waiting job;
 5. a slot that nobody needs leaves: its keep-warm time is over, or it is no longer offered.
 
@@ -19,25 +22,31 @@ It changes nothing and is asked again after each order, until it has none.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from workshop_gpu.conductor.eviction import Candidate, Standing, choose
+from workshop_gpu.conductor.batching import best_size
+from workshop_gpu.conductor.eviction import Standing
 from workshop_gpu.conductor.fetching import awaits_download
-from workshop_gpu.conductor.placement import Option, best
-from workshop_gpu.conductor.records import Device, Job, Slot, State
-from workshop_gpu.conductor.states import DeviceState, JobState, SlotState
+from workshop_gpu.conductor.placement import Option, another_is_worth_it, best
+from workshop_gpu.conductor.records import Activity, Device, Job, Slot, State
+from workshop_gpu.conductor.room import Claim, Room
+from workshop_gpu.conductor.states import SlotState
 
 _HERE_OR_COMING = (SlotState.LOADING, SlotState.READY)
+
+_SIZES_TRIED = 8
+"""Where the first job of a model has no room, so many behind it are asked whether they are
+smaller."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Run the job; `overtaken` are the cold jobs ahead of it."""
+    """Run the jobs as one batch; `overtaken` are the models whose jobs ahead of it wait."""
 
     device: str
-    job: Job
-    overtaken: tuple[Job, ...] = ()
+    jobs: tuple[Job, ...]
+    overtaken: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,192 +72,295 @@ Order = Run | Load | Evict
 
 @dataclass(slots=True)
 class Decision:
-    """The next order, and the jobs for which no idle device has room."""
+    """The next order, and the models for whose jobs no device that was looked at has room."""
 
     order: Order | None = None
     without_room: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
-class _Claim:
-    """Somebody who wants room for a model: a job, or (rank None) a hold or a pin."""
+class _Closed:
+    """A device that is kept for a job: whoever would not be done in `ready_s` seconds does not
+    begin there, unless it is of a better class or as good as one that is not due."""
 
-    model: str
-    participant: str | None
-    rank: int | None
+    rank: int
     due: bool
+    ready_s: float
+
+    def keeps_out(self, job: Job, run_s: float) -> bool:
+        return (self.due or self.rank < job.rank) and run_s > self.ready_s
 
 
-@dataclass(frozen=True, slots=True)
-class _Cold:
-    """A job whose model could be loaded now."""
-
-    claim: _Claim
-    option: Option
-    copy: bool
-    """Whether the model is on another device already."""
-
-
-@dataclass(slots=True)
-class _Walk:
-    """What was met so far on the way along the waiting jobs."""
-
-    colds: list[_Cold] = field(default_factory=list)
-    reserved: set[str] = field(default_factory=set)
-    """Devices on which nothing may leave for jobs further behind."""
-    passed: list[Job] = field(default_factory=list)
-    """Jobs that are overtaken if one further behind runs."""
-
-
-def next_order(state: State, now: float) -> Decision:
-    """The first order of the list above that applies."""
-    return _Look(state, now).decide()
+def next_order(state: State, now: float, devices: Sequence[Device]) -> Decision:
+    """The first order of the list above that applies; loads and evictions are looked for on these
+    devices only."""
+    return _Look(state, now, devices).decide()
 
 
 class _Look:
     """One look at the state at one moment."""
 
-    def __init__(self, state: State, now: float) -> None:
+    def __init__(self, state: State, now: float, devices: Sequence[Device]) -> None:
         self._state = state
         self._now = now
-        self._idle = [device for device in state.devices.values() if device.idle]
+        self._devices = devices
+        self._free = [device for device in devices if device.can_transfer]
+        self._resting = set(state.lanes.idle())
+        self._making_room = Counter(
+            device.room_for for device in state.devices.values() if device.room_for
+        )
+        self._room = Room(state, now)
+        self._closed: dict[str, _Closed] = {}
+        self._reserved: set[str] = set()
+        self._useless: set[tuple[str, str]] = set()
+        """Devices and models that are ready there, but have no room to run."""
+        self._passed: list[str] = []
+        self._due_waits = False
+        self._decision = Decision()
 
     def decide(self) -> Decision:
-        decision, walk = Decision(), _Walk()
-        if self._idle:
-            decision.order = (
+        if self._free or self._resting:
+            wanted = list(self._wanted())
+            self._decision.order = (
                 self._told_to_leave()
-                or self._for_wanted(overdue=True, reserved=set())
-                or self._for_jobs(decision, walk)
-                or self._for_wanted(overdue=False, reserved=walk.reserved)
+                or self._for_wanted(claim for claim in wanted if claim.due)
+                or self._for_jobs()
+                or self._for_wanted(claim for claim in wanted if not claim.due)
                 or self._unneeded()
             )
-        return decision
+        return self._decision
 
     # 1
 
     def _told_to_leave(self) -> Order | None:
-        for device in self._idle:
+        for device in self._free:
             for slot in device.slots.values():
-                told = slot.state is SlotState.READY and slot.leaves_because
-                if told and not self._state.holds_on(slot.model):
+                told = slot.state is SlotState.READY and slot.leaves_because and not slot.running
+                if told and not self._state.holds.on(slot.model):
                     return Evict(device.name, slot.model, slot.leaves_because)
         return None
 
     # 2 and 4
 
-    def _for_wanted(self, overdue: bool, reserved: set[str]) -> Order | None:
-        for claim in self._wanted():
-            if claim.due is not overdue:
-                continue
-            needed = self._state.weights_bytes(claim.model)
-            needed += self._state.working_bytes_of(claim.model)
+    def _for_wanted(self, claims: Iterable[Claim]) -> Order | None:
+        for claim in claims:
+            working_bytes = self._state.working_bytes_of(claim.model)
             options = [
-                self._room(device, claim, needed)
+                self._option(device, claim, self._to_load(device, claim.model) + working_bytes)
                 for device in self._open(claim.model)
-                if device.name not in reserved
+                if device.name not in self._closed
             ]
             option = best(each for each in options if each is not None)
             if option is not None:
-                return self._make_room_or_load(option, claim.model)
+                return _make_room_or_load(option, claim.model)
         return None
 
-    def _wanted(self) -> Iterator[_Claim]:
+    def _wanted(self) -> Iterator[Claim]:
         """Models that should be ready and are not, those first that have waited longest."""
-        waiting: list[tuple[float, _Claim]] = []
-        for name, model in self._state.models.items():
-            holds = self._state.holds_on(name)
+        state = self._state
+        waiting: list[tuple[float, Claim]] = []
+        for name, model in state.models.items():
+            if not (state.holds.on(name) or model.wanted_s is not None or model.pinned):
+                continue
+            if model.facts.problem or not model.listed or not model.facts.on_disk:
+                continue
+            if state.has_slot(name, *_HERE_OR_COMING, SlotState.LEAVING):
+                continue
+            if self._making_room[name]:
+                continue
+            holds = state.holds_on(name)
             since = [hold.taken_s for hold in holds]
             if model.wanted_s is not None:
                 since.append(model.wanted_s)
-            if not (since or model.pinned) or model.facts.problem or not model.listed:
-                continue
-            if not model.facts.on_disk:
-                continue
-            if self._state.has_slot(name, *_HERE_OR_COMING, SlotState.LEAVING):
-                continue
-            if any(device.prepares == name for device in self._state.devices.values()):
-                continue
             first_s = min(since, default=self._now)
-            due = self._now - first_s >= self._state.settings.patience_s and bool(since)
+            due = self._now - first_s >= state.settings.patience_s and bool(since)
             participant = holds[0].participant if holds else None
-            waiting.append((first_s, _Claim(name, participant, None, due)))
+            waiting.append((first_s, Claim(name, participant, None, due)))
         return (claim for _, claim in sorted(waiting, key=lambda each: each[0]))
 
     # 3
 
-    def _for_jobs(self, decision: Decision, walk: _Walk) -> Order | None:
-        coming = Counter(device.prepares for device in self._state.devices.values())
-        for job in self._state.order(self._now):
-            if awaits_download(self._state, job.model):
+    def _for_jobs(self) -> Order | None:
+        queue = self._state.queue
+        for model in queue.models():
+            if awaits_download(self._state, model):
                 continue
-            claim = self._claim(job)
-            copy = self._state.has_slot(job.model, *_HERE_OR_COMING)
-            warm = [device for device in self._idle if device.has(job.model, SlotState.READY)]
-            if warm:
-                order = self._warm(job, claim, warm, walk)
-                if order is not None:
-                    return order
-                # Where its model is, others hold the room for good: then it is as good as cold.
-                copy = self._stays(job, claim, warm, walk)
-            elif coming[job.model]:
-                coming[job.model] -= 1
-                continue
-            option = self._cold(job, claim, copy, walk)
-            if option is not None:
-                walk.colds.append(_Cold(claim, option, copy))
-            elif warm or not copy:
-                decision.without_room.add(job.id)
-            if warm or not copy:
-                walk.passed.append(job)
-        if not walk.colds:
-            return None
-        first = min(walk.colds, key=lambda cold: cold.copy)
-        return self._make_room_or_load(first.option, first.claim.model)
+            first = queue.first(model)
+            assert first is not None
+            order = self._run(model) or self._load(first)
+            if order is not None:
+                return order
+            self._passed.append(model)
+            self._due_waits = self._due_waits or first.due
+        return None
 
-    def _warm(self, job: Job, claim: _Claim, warm: list[Device], walk: _Walk) -> Order | None:
-        """3a: run it, or make room for its working memory."""
-        closed = {cold.option.device for cold in walk.colds if _goes_before(cold.claim, claim)}
-        needed = self._state.working_bytes(job)
-        options = [
-            self._room(device, claim, needed, walk.reserved)
-            for device in warm
-            if device.name not in closed
-        ]
+    # 3a
+
+    def _run(self, model: str) -> Order | None:
+        """Runs the first for which there is room, or makes room for its working memory."""
+        if not self._resting:
+            return None
+        places = [slot.device for slot in self._state.slots(model, SlotState.READY)]
+        places = [device for device in places if device in self._resting]
+        if not places:
+            return None
+        tried: set[int] = set()
+        for job in self._state.queue.of_model(model, _SIZES_TRIED):
+            needed = self._state.working_bytes(job)
+            if needed in tried:
+                continue
+            tried.add(needed)
+            order = self._run_one(job, needed, places)
+            if order is not None:
+                return order
+        return None
+
+    def _run_one(self, job: Job, needed: int, places: list[str]) -> Order | None:
+        claim = _claim(job)
+        run_s = self._state.cost_s(job)
+        devices = []
+        for name in places:
+            closed = self._closed.get(name)
+            if closed is None or not closed.keeps_out(job, run_s):
+                devices.append(self._state.devices[name])
+        options = [self._option(device, claim, needed) for device in devices]
         option = best(each for each in options if each is not None)
         if option is None:
+            self._wait_where_it_is(devices, claim, needed)
             return None
         if option.victims:
-            return self._make_room(option, job.model)
-        return Run(option.device, job, tuple(walk.passed))
+            return _make_room(option, job.model)
+        device = self._state.devices[option.device]
+        jobs = (job,) if option.device in self._closed else self._batch(job, device)
+        return Run(option.device, jobs, (*self._passed, job.model))
 
-    def _stays(self, job: Job, claim: _Claim, warm: list[Device], walk: _Walk) -> bool:
-        """Whether the job can get room where its model is, now or once protections ran out."""
-        needed = self._state.working_bytes(job)
-        later = [each.name for each in warm if self._room_later(each, claim, needed)]
-        walk.reserved.update(later)
-        return bool(later)
+    def _wait_where_it_is(self, devices: Sequence[Device], claim: Claim, needed: int) -> None:
+        """It can get room later, or others hold it for good: then it is as good as not there."""
+        later = {each.name for each in devices if self._room.later(each, claim, needed)}
+        self._reserved.update(later)
+        self._useless.update((each.name, claim.model) for each in devices if each.name not in later)
+        if devices and not later:
+            self._decision.without_room.add(claim.model)
 
-    def _cold(self, job: Job, claim: _Claim, copy: bool, walk: _Walk) -> Option | None:
-        """3b and 3c: where the model can be loaded, or what it must wait for."""
-        needed = self._state.weights_bytes(job.model) + self._state.working_bytes(job)
-        options = []
-        for device in self._open(job.model):
-            option = self._room(device, claim, needed, walk.reserved)
-            if option is not None and not (copy and option.victims):
-                options.append(option)
-            if option is None and not copy and self._room_later(device, claim, needed):
-                walk.reserved.add(device.name)
-        return best(options)
+    def _batch(self, job: Job, device: Device) -> tuple[Job, ...]:
+        """Those that are drawn together. A batch takes longer than a job: so there is none while
+        somebody is due or of a better class, and nobody who is due is overtaken by it."""
+        state, request = self._state, job.request
+        limit = state.settings.batch_limit
+        if limit < 2 or not request.group or self._due_waits:
+            return (job,)
+        if state.queue.line.first.rank < job.rank:
+            return (job,)
+        if any(_is_due(state, model) for model in state.queue.models() if model != job.model):
+            return (job,)
+        others = [
+            each
+            for each in state.queue.of_group(job.model, request.group, 2 * limit)
+            if each is not job and each.rank == job.rank and _alike(each, job)
+        ]
+        near = state.queue.of_model(job.model, 2 * limit)
+        due = next(
+            (each for each in near if each.due and each.request.group != request.group), None
+        )
+        if due is not None:
+            others = [each for each in others if each.key < due.key]
+        free = self._room.free_bytes(device)
+        size = best_size(min(limit, len(others) + 1), lambda size: self._each_s(job, size))
+        while size > 1 and state.working_bytes(job, size) > free:
+            size -= 1
+        return (job, *others[: size - 1])
 
-    def _claim(self, job: Job) -> _Claim:
-        rank, due = self._state.rank(job, self._now), self._state.is_due(job, self._now)
-        return _Claim(job.model, job.participant, rank, due)
+    def _each_s(self, job: Job, size: int) -> float | None:
+        together_s = self._state.run_s(job, size)
+        return None if together_s is None else together_s / size
+
+    # 3b and 3c
+
+    def _load(self, job: Job) -> Order | None:
+        """Where the model of the first who waits for it can be loaded, or what it waits for."""
+        state, claim = self._state, _claim(job)
+        ready = [
+            slot
+            for slot in state.slots(job.model, SlotState.READY)
+            if (slot.device, slot.model) not in self._useless
+        ]
+        loading = list(state.slots(job.model, SlotState.LOADING))
+        coming = len(loading) + self._making_room[job.model]
+        if (ready or coming) and not self._another_is_worth_it(job.model, ready, coming):
+            self._keep_for(claim, loading)
+            return None
+        working_bytes = state.working_bytes(job)
+        devices = self._open(job.model)
+        worst = Standing.AWAITED
+        if ready or coming:
+            devices = [device for device in devices if device.name in self._resting]
+            worst = Standing.AWAITED if claim.due else Standing.IDLE
+        options = [
+            self._option(device, claim, self._to_load(device, job.model) + working_bytes, worst)
+            for device in devices
+        ]
+        option = best(each for each in options if each is not None)
+        if option is not None:
+            return _make_room_or_load(option, job.model)
+        if not ready and not coming:
+            self._wait_for_room(claim, working_bytes)
+        return None
+
+    def _another_is_worth_it(self, model: str, ready: Sequence[Slot], coming: int) -> bool:
+        state = self._state
+        devices = [state.devices[slot.device] for slot in ready]
+        free_in_s = min((self._free_in_s(device) for device in devices), default=0.0)
+        load_s = state.estimates.load_guess_s(model, state.weights_bytes(model))
+        queue = state.queue
+        return another_is_worth_it(
+            queue.waiting(model), queue.work_s(model), len(ready), coming, free_in_s, load_s
+        )
+
+    def _free_in_s(self, device: Device) -> float:
+        if not device.running:
+            return 0.0
+        return float("inf") if device.until_s is None else max(0.0, device.until_s - self._now)
+
+    def _keep_for(self, claim: Claim, loading: Sequence[Slot]) -> None:
+        """The devices that prepare the claim's model are kept for it."""
+        making = [device for device in self._state.devices.values() if device.room_for]
+        names = [device.name for device in making if device.room_for == claim.model]
+        for name in [*names, *(slot.device for slot in loading)]:
+            self._close(name, claim, self._ready_s(self._state.devices[name], claim.model))
+
+    def _ready_s(self, device: Device, model: str) -> float:
+        """Seconds until the model that the device prepares should be ready."""
+        estimates = self._state.estimates
+        load_s = estimates.load_guess_s(model, self._state.weights_bytes(model))
+        if device.activity is not Activity.LOADING:
+            return load_s
+        return max(0.0, load_s - (self._now - device.since_s))
+
+    def _close(self, device: str, claim: Claim, ready_s: float) -> None:
+        if device not in self._closed and claim.rank is not None:
+            self._closed[device] = _Closed(claim.rank, claim.due, ready_s)
+
+    def _wait_for_room(self, claim: Claim, working_bytes: int) -> None:
+        """3c: what will be free is reserved, and the device where it is free first is kept."""
+
+        def later(device: Device, worst: Standing) -> bool:
+            needed = self._to_load(device, claim.model) + working_bytes
+            return self._room.later(device, claim, needed, worst)
+
+        devices = [device for device in self._devices if claim.model not in device.slots]
+        able = [device for device in devices if later(device, Standing.NOT_YET)]
+        self._reserved.update(device.name for device in able)
+        if devices and not able:
+            self._decision.without_room.add(claim.model)
+        ends = [device for device in able if later(device, Standing.RUNS)]
+        soonest = min(ends, key=self._free_in_s, default=None)
+        if soonest is not None:
+            self._close(soonest.name, claim, 0.0)
 
     # 5
 
     def _unneeded(self) -> Order | None:
-        for device in self._idle:
+        for device in self._free:
             for slot in device.slots.values():
                 because = self._why_unneeded(slot)
                 if because:
@@ -257,9 +369,9 @@ class _Look:
 
     def _why_unneeded(self, slot: Slot) -> str:
         model = self._state.models[slot.model]
-        if slot.state is not SlotState.READY or slot.running is not None or model.pinned:
+        if slot.state is not SlotState.READY or slot.running or model.pinned:
             return ""
-        if self._state.queue.awaits(slot.model) or self._state.holds_on(slot.model):
+        if self._state.queue.awaits(slot.model) or self._state.holds.on(slot.model):
             return ""
         if not model.listed:
             return "no longer in the catalogue"
@@ -275,93 +387,44 @@ class _Look:
     # room
 
     def _open(self, model: str) -> list[Device]:
-        """Idle devices where the model could be loaded: it is not there, and did not fail there."""
+        """Devices where the model could be loaded: it is not there, and did not fail there."""
         if not self._state.models[model].facts.on_disk:
             return []
-        return [device for device in self._idle if model not in device.slots]
+        return [device for device in self._free if model not in device.slots]
 
-    def _room(
-        self, device: Device, claim: _Claim, needed: int, reserved: set[str] | None = None
+    def _to_load(self, device: Device, model: str) -> int:
+        """Bytes that a load of the model would bring: what is there already is shared."""
+        state = self._state
+        parts = state.estimates.parts(state.models[model].facts)
+        here_bytes = device.ledger.present_bytes(parts) if parts else 0
+        return state.weights_bytes(model) - here_bytes
+
+    def _option(
+        self, device: Device, claim: Claim, needed: int, worst: Standing = Standing.AWAITED
     ) -> Option | None:
-        """How the device gets room for so many bytes now; None where it cannot."""
-        free = device.ledger.free_bytes
-        victims = choose(self._candidates(device, claim), needed - free, Standing.AWAITED)
-        if victims is None or (victims and reserved and device.name in reserved):
-            return None
-        names = tuple(victim.model for victim in victims)
-        return Option(device.name, free, names, sum(victim.bytes for victim in victims))
-
-    def _room_later(self, device: Device, claim: _Claim, needed: int) -> bool:
-        """Whether it would have room if protections that run out by themselves had run out."""
-        candidates = self._candidates(device, claim)
-        return choose(candidates, needed - device.ledger.free_bytes, Standing.NOT_YET) is not None
-
-    def _candidates(self, device: Device, claim: _Claim) -> list[Candidate]:
-        return [
-            Candidate(
-                slot.model,
-                device.ledger.weights_bytes(slot.model),
-                slot.used_s,
-                self._standing(slot, claim),
-            )
-            for slot in device.slots.values()
-        ]
-
-    def _standing(self, slot: Slot, claim: _Claim) -> Standing:
-        """How freely the slot may be made to leave for this claim."""
-        state, settings = self._state, self._state.settings
-        if slot.state is not SlotState.READY or slot.running is not None:
-            return Standing.NEVER
-        if slot.model == claim.model or state.holds_on(slot.model):
-            return Standing.NEVER
-        if state.models[slot.model].pinned:
-            return Standing.NEVER
-        age_s = self._now - slot.since_s
-        awaiting = state.queue.of_model(slot.model)
-        if awaiting:
-            if not slot.uses and age_s < settings.patience_s:
-                return Standing.NOT_YET
-            best_rank = min(state.rank(job, self._now) for job in awaiting)
-            better = claim.rank is not None and claim.rank < best_rank
-            return Standing.AWAITED if claim.due or better else Standing.NOT_YET
-        if age_s >= settings.min_residency_s or claim.due:
-            return Standing.IDLE
-        return Standing.NOT_YET if self._swapped_back(slot, claim) else Standing.YOUNG
-
-    def _swapped_back(self, slot: Slot, claim: _Claim) -> bool:
-        """Whether two models would only take turns: the one that wants in was pushed out a
-        moment ago, and somebody else works with the one that is here."""
-        pushed_out_s = self._state.models[claim.model].pushed_out_s
-        if pushed_out_s is None:
-            return False
-        recent = self._now - pushed_out_s < 2 * self._state.settings.min_residency_s
-        return recent and bool(slot.users - {claim.participant})
-
-    def _make_room_or_load(self, option: Option, model: str) -> Order:
-        return self._make_room(option, model) if option.victims else Load(option.device, model)
-
-    def _make_room(self, option: Option, model: str) -> Order:
-        return Evict(option.device, option.victims[0], f"to make room for {model}", model)
+        option = self._room.option(device, claim, needed, worst)
+        closed = device.name in self._reserved or not device.can_transfer
+        return None if option is not None and option.victims and closed else option
 
 
-def _goes_before(cold: _Claim, warm: _Claim) -> bool:
-    """Whether a cold job that is ahead must not be overtaken by this warm one."""
-    if cold.rank is None or warm.rank is None:
-        return False
-    return cold.due or cold.rank < warm.rank
+def _claim(job: Job) -> Claim:
+    return Claim(job.model, job.participant, job.key, job.due)
 
 
-def waiting_for(state: State, job: Job) -> str:
-    """In a word, what a job waits for: "" (its turn, or nothing), "download", "load", "room",
-    "device"."""
-    if job.state is not JobState.QUEUED:
-        return ""
-    if awaits_download(state, job.model):
-        return "download"
-    if not any(device.state is DeviceState.READY for device in state.devices.values()):
-        return "device"
-    if job.lacks_room:
-        return "room"
-    if state.has_slot(job.model, SlotState.READY):
-        return ""
-    return "load" if state.has_slot(job.model, SlotState.LOADING) else ""
+def _is_due(state: State, model: str) -> bool:
+    first = state.queue.first(model)
+    return first is not None and first.due
+
+
+def _alike(one: Job, other: Job) -> bool:
+    """Whether two jobs of a group are of the same size."""
+    this, that = one.request, other.request
+    return (this.pixels, this.steps, this.batch) == (that.pixels, that.steps, that.batch)
+
+
+def _make_room_or_load(option: Option, model: str) -> Order:
+    return _make_room(option, model) if option.victims else Load(option.device, model)
+
+
+def _make_room(option: Option, model: str) -> Order:
+    return Evict(option.device, option.victims[0], f"to make room for {model}", model)

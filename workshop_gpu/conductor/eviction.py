@@ -1,6 +1,6 @@
 """What must leave one device so that something else fits.
 
-Only slots that may leave are ever looked at (see `standing` in `dispatch.py`). Old before young,
+Only slots that may leave are ever looked at (see `room.py`). Old before young,
 unwanted before wanted, then least recently used; as few as needed. Slots of another device are
 not even arguments.
 """
@@ -20,10 +20,12 @@ class Standing(IntEnum):
     """Nobody waits for it; it leaves before its time because nothing else helps."""
     AWAITED = 2
     """Jobs wait for it, and the claim goes before them."""
-    NOT_YET = 3
+    RUNS = 3
+    """As the ones above once its jobs have ended."""
+    NOT_YET = 4
     """Protected for a while: young and in use by others, not used yet, or awaited."""
-    NEVER = 4
-    """It runs, is held, pinned, or not ready: no claim makes it leave."""
+    NEVER = 5
+    """It is held, pinned, or not ready: no claim makes it leave."""
 
 
 class Candidate(msgspec.Struct, frozen=True):

@@ -2,54 +2,70 @@
 
 Start-time fair queueing over participants: each has an account of the GPU seconds it has used
 (a job is paid in advance by its estimate and corrected at its end; a load is split over those
-who waited for it), and the smallest account goes first. Who comes back after a pause starts at
-the level of those who are active: a pause is neither saved up nor punished.
+who waited for it), and the smallest account goes first. A waiting job's `start_s` is what the
+account will be when the participant's jobs before it have been paid: the order of the start
+times is the order in which all would run if all models were ready. Who comes back after a pause
+starts at the level of the job that began last, at least: a pause is not saved up.
 
-Three kinds of jobs go before the shares of their class (`Turn`): one that a worker's death put
-back, the one for which a model was loaded just now, and those that others have overtaken for
-longer than the patience.
+Only a job that a worker's death put back goes before the shares of its class. One that others
+overtook, because its model was not ready, keeps its place: when its patience is over, nobody behind
+it is preferred any longer (see `dispatch.py`).
 """
 
-import heapq
-from collections.abc import Callable, Iterable
-from typing import NamedTuple, Protocol, TypeVar
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator
+from enum import IntEnum
+from typing import Protocol, TypeVar
+
+FORGIVEN_S = 30.0
+"""Who has nothing waiting or running for a moment, and then asks again, is forgiven so much of
+what was used beyond the level. So people who ask for one picture at a time come in the order in
+which they ask, though some think faster than others; without it the fast ones wait twice as long
+as the rest, for nothing that anybody gains. Who always has jobs waiting pays for each."""
+
+
+class Reason(IntEnum):
+    """Why a job goes where it goes in its class; the smallest goes first."""
+
+    PUT_BACK = 0
+    """A worker's death put it back."""
+    SHARE = 1
+    """Its participant's share."""
 
 
 class Waiting(Protocol):
-    """What the order needs to know of a waiting job."""
+    """What the start times need to know of a waiting job."""
 
     @property
-    def participant(self) -> str: ...
+    def rank(self) -> int: ...
     @property
-    def priority(self) -> int: ...
-    @property
-    def submitted_s(self) -> float: ...
+    def reason(self) -> Reason: ...
     @property
     def sequence(self) -> int: ...
+    @property
+    def cost_s(self) -> float: ...
 
 
 J = TypeVar("J", bound=Waiting)
 
 
-class Turn(NamedTuple):
-    """Why a job goes before the shares; the smallest goes first.
-
-    `reason`: 0 a worker's death put it back, 1 its model was loaded for it just now, 2 others
-    overtook it for longer than the patience (since `since_s`), 3 none.
-    """
-
-    reason: int = 3
-    since_s: float = 0.0
+def rank(priority: int, waited_s: float, rise_s: float) -> int:
+    """The class that a job counts as: its own, one better for each `rise_s` seconds of waiting
+    (0: never), so that a steady stream of better classes starves nobody."""
+    risen = int(waited_s / rise_s) if rise_s > 0 else 0
+    return max(0, priority - max(0, risen))
 
 
-_ITS_SHARE = Turn()
-
-
-def rank(job: Waiting, now: float, rise_s: float) -> int:
-    """The class that a job counts as: its own, one better for each `rise_s` seconds of waiting,
-    so that a steady stream of better classes starves nobody."""
-    risen = int((now - job.submitted_s) / rise_s) if rise_s > 0 else 0
-    return max(0, int(job.priority) - max(0, risen))
+def start_times(jobs: Iterable[J], used_s: float) -> Iterator[tuple[J, float]]:
+    """The start times of one participant's waiting jobs: within each class they keep their order,
+    and each begins where the one before it was paid. Those with a better reason than their share
+    go first anyway, and are paid when they run."""
+    accounts: dict[int, float] = {}
+    for job in sorted(jobs, key=lambda each: each.sequence):
+        start_s = accounts.get(job.rank, used_s)
+        yield job, start_s
+        if job.reason is Reason.SHARE:
+            accounts[job.rank] = start_s + job.cost_s
 
 
 class Shares:
@@ -59,6 +75,11 @@ class Shares:
         self._used_s: dict[str, float] = {}
         self._running_s: dict[str, float] = {}
         self._active: dict[str, int] = {}
+        self._begun: list[tuple[float, str]] = []
+        """Active participants by what they used, what runs now not counted: who comes while
+        another's job runs is next after it."""
+        self._idle: list[tuple[float, str]] = []
+        """Those who are not active, by what they used."""
         self._level_s = 0.0
 
     def used_s(self, participant: str) -> float:
@@ -68,7 +89,11 @@ class Shares:
         """A job of the participant was accepted."""
         self._raise_level()
         if not self._active.get(participant):
-            self._used_s[participant] = max(self._used_s.get(participant, 0.0), self._level_s)
+            if participant in self._used_s:
+                _take(self._idle, (self._used_s[participant], participant))
+            used_s = self._used_s.get(participant, 0.0) - FORGIVEN_S
+            self._used_s[participant] = max(used_s, self._level_s)
+            insort(self._begun, self._begun_key(participant))
         self._active[participant] = self._active.get(participant, 0) + 1
 
     def leave(self, participant: str) -> None:
@@ -77,78 +102,72 @@ class Shares:
         left = self._active.get(participant, 0) - 1
         if left > 0:
             self._active[participant] = left
-        else:
-            self._active.pop(participant, None)
+        elif left == 0:
+            del self._active[participant]
+            _take(self._begun, self._begun_key(participant))
+            insort(self._idle, (self._used_s[participant], participant))
 
     def begin(self, participant: str, expected_s: float) -> None:
-        """A job begins and is paid in advance."""
-        self.charge(participant, expected_s)
-        self._running_s[participant] = self._running_s.get(participant, 0.0) + expected_s
+        """A job begins and is paid in advance: its start is the level of those who come now."""
+        self._level_s = max(self._level_s, self._used_s.get(participant, 0.0))
+        self._change(participant, expected_s, expected_s)
 
     def finish(self, participant: str, expected_s: float, used_s: float) -> None:
         """The job's advance is corrected to what it used."""
-        self.charge(participant, used_s - expected_s)
-        self._running_s[participant] -= expected_s
+        self._change(participant, used_s - expected_s, -expected_s)
 
     def charge(self, participant: str, seconds_s: float) -> None:
         """GPU seconds used, or given back where negative."""
-        self._used_s[participant] = self._used_s.get(participant, self._level_s) + seconds_s
+        self._change(participant, seconds_s, 0.0)
 
-    def forget_idle(self) -> None:
-        """Drops the accounts that would start at the level anyway."""
+    def forget_idle(self, most: int = 128) -> None:
+        """Drops the accounts that would start at the level anyway, so many at a time."""
         self._raise_level()
-        for participant in list(self._used_s):
-            if participant not in self._active and self._used_s[participant] <= self._level_s:
-                del self._used_s[participant]
-                self._running_s.pop(participant, None)
+        for _ in range(most):
+            if not self._idle or self._idle[0][0] > self._level_s:
+                return
+            _, participant = self._idle.pop(0)
+            del self._used_s[participant]
+            self._running_s.pop(participant, None)
+
+    def _change(self, participant: str, used_s: float, running_s: float) -> None:
+        active = participant in self._active
+        if active:
+            _take(self._begun, self._begun_key(participant))
+        elif participant in self._used_s:
+            _take(self._idle, (self._used_s[participant], participant))
+        self._used_s[participant] = self._used_s.get(participant, self._level_s) + used_s
+        self._running_s[participant] = self._running_s.get(participant, 0.0) + running_s
+        if active:
+            insort(self._begun, self._begun_key(participant))
+        else:
+            insort(self._idle, (self._used_s[participant], participant))
+
+    def _begun_key(self, participant: str) -> tuple[float, str]:
+        running_s = self._running_s.get(participant, 0.0)
+        return self._used_s[participant] - running_s, participant
 
     def _raise_level(self) -> None:
-        # What runs now is not counted: who comes while another's job runs is next after it.
-        begun = (self._used_s[name] - self._running_s.get(name, 0.0) for name in self._active)
-        lowest = min(begun, default=self._level_s)
-        self._level_s = max(self._level_s, lowest)
+        if self._begun:
+            self._level_s = max(self._level_s, self._begun[0][0])
 
-    def order(
-        self,
-        jobs: Iterable[J],
-        rank_of: Callable[[J], int],
-        cost_s: Callable[[J], float],
-        turn_of: Callable[[J], Turn] = lambda job: Turn(),
-    ) -> list[J]:
-        """The waiting jobs in the order in which they would run if all models were ready.
 
-        Within a class the participant with the smallest account goes first and then pays; jobs
-        of one participant keep their order; equal accounts go by arrival. Jobs whose turn was
-        taken from them, or has come already, go first of their class.
-        """
-        classes: dict[int, list[J]] = {}
-        for job in jobs:
-            classes.setdefault(rank_of(job), []).append(job)
-        accounts = dict(self._used_s)
-        result: list[J] = []
-        for number in sorted(classes):
-            queues: dict[str, list[J]] = {}
-            first: list[tuple[Turn, int, J]] = []
-            for job in sorted(classes[number], key=lambda each: each.sequence):
-                turn = turn_of(job)
-                if turn == _ITS_SHARE:
-                    queues.setdefault(job.participant, []).append(job)
-                else:
-                    first.append((turn, job.sequence, job))
-            result += [job for _, _, job in sorted(first, key=lambda each: each[:2])]
-            heap = [
-                (accounts.get(name, self._level_s), queue[0].sequence, name)
-                for name, queue in queues.items()
-            ]
-            heapq.heapify(heap)
-            taken = dict.fromkeys(queues, 0)
-            while heap:
-                account_s, _, name = heapq.heappop(heap)
-                queue = queues[name]
-                job = queue[taken[name]]
-                taken[name] += 1
-                result.append(job)
-                accounts[name] = account_s + cost_s(job)
-                if taken[name] < len(queue):
-                    heapq.heappush(heap, (accounts[name], queue[taken[name]].sequence, name))
-        return result
+class Tolls:
+    """What loads cost those who waited for them. A load's seconds are split when it ends, and
+    each pays its part as it stops waiting: so a load costs the same, however many wait."""
+
+    def __init__(self) -> None:
+        self._sums_s: dict[str, float] = {}
+
+    def add(self, model: str, seconds_s: float, waiting: int) -> None:
+        """A load of the model has ended, and so many had waited for it."""
+        if waiting and seconds_s > 0:
+            self._sums_s[model] = self.sum_s(model) + seconds_s / waiting
+
+    def sum_s(self, model: str) -> float:
+        """What one who had always waited for the model would have to pay."""
+        return self._sums_s.get(model, 0.0)
+
+
+def _take(keys: list[tuple[float, str]], key: tuple[float, str]) -> None:
+    del keys[bisect_left(keys, key)]

@@ -25,11 +25,12 @@ def to_fetch(state: State) -> list[str]:
     return [
         name
         for name, model in state.models.items()
-        if awaits_download(state, name)
+        if not model.facts.on_disk
+        and awaits_download(state, name)
         and not (model.fetching or model.fetch_failed)
         and (
             state.queue.awaits(name)
-            or state.holds_on(name)
+            or state.holds.on(name)
             or model.wanted_s is not None
             or model.pinned
         )

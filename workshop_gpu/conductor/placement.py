@@ -1,4 +1,5 @@
-"""On which device a model is loaded, and whether it can be loaded at all.
+"""On which device a model is loaded, whether a second copy is worth it, and whether it can be
+loaded at all.
 
 The only placement so far is "resident": all weights stay on the device.
 """
@@ -11,17 +12,45 @@ RESIDENT = "resident"
 
 
 class Option(msgspec.Struct, frozen=True):
-    """One way to make room: on this device, after these models have left it (none: it fits)."""
+    """One way to make room: on this device, after these models have left it (none: it fits).
+
+    `wanted`: others wait for one of these models. `busy`: the device computes, so that the model
+    would be of no use at once.
+    """
 
     device: str
     free_bytes: int
     victims: tuple[str, ...] = ()
     victim_bytes: int = 0
+    wanted: bool = False
+    busy: bool = False
 
 
 def best(options: Iterable[Option]) -> Option | None:
-    """The option that makes the least leave, then the one with most free; else the first."""
-    return min(options, key=lambda each: (each.victim_bytes, -each.free_bytes), default=None)
+    """The option that takes a model from nobody, then the one that can be used at once, then the
+    one that makes the least leave, then the one with most free; else the first."""
+    return min(
+        options,
+        key=lambda each: (each.wanted, each.busy, each.victim_bytes, -each.free_bytes),
+        default=None,
+    )
+
+
+def another_is_worth_it(
+    waiting: int, work_s: float, there: int, coming: int, free_in_s: float, load_s: float
+) -> bool:
+    """Whether one more device should load a model that `there` devices have and `coming` will.
+
+    No more devices prepare than jobs wait; and it must be there sooner than the last of those who
+    wait (`work_s` in all) would begin on the devices that have it, the first of which is free in
+    `free_in_s`.
+    """
+    if coming >= waiting:
+        return False
+    if not there + coming:
+        return True
+    last_s = work_s / waiting
+    return free_in_s + (work_s - last_s) / (there + coming) > load_s
 
 
 def never_fits(needed_bytes: int, most_bytes: Sequence[int]) -> bool:

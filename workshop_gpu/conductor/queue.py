@@ -1,9 +1,21 @@
-"""The waiting jobs, found by id, model, participant or kernel."""
+"""The waiting jobs in their order, found by id, model, group, participant or kernel.
 
+The order is kept, not made: each job has a key, and sorted lists of keys are changed at one place
+when a job comes, goes or gets another key. So a change costs a search in the list (and a shift of
+pointers in memory), whoever else waits, and a job's position is known by a search as well.
+`fairness.py` says which key a job has.
+"""
+
+from bisect import bisect_left, insort
 from collections.abc import Iterator
+from itertools import islice
 from typing import Generic, Protocol, TypeVar
 
 from workshop_gpu.conductor.events import JobSubmitted
+
+Key = tuple[int, int, float, int]
+"""Class, reason (see `fairness.Reason`), seconds of the share, and a number that no other job has.
+The smallest goes first."""
 
 
 class Queued(Protocol):
@@ -11,22 +23,75 @@ class Queued(Protocol):
 
     @property
     def request(self) -> JobSubmitted: ...
+    @property
+    def key(self) -> Key: ...
+    @property
+    def cost_s(self) -> float: ...
 
 
 J = TypeVar("J", bound=Queued)
 
 
+class Line(Generic[J]):
+    """Some waiting jobs in the order of their keys."""
+
+    __slots__ = ("_jobs", "_keys", "work_s")
+
+    def __init__(self) -> None:
+        self._keys: list[Key] = []
+        self._jobs: dict[Key, J] = {}
+        self.work_s = 0.0
+        """GPU seconds that all of them together are expected to use."""
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __iter__(self) -> Iterator[J]:
+        return (self._jobs[key] for key in self._keys)
+
+    def front(self, number: int) -> list[J]:
+        """So many from the front."""
+        return [self._jobs[key] for key in self._keys[:number]]
+
+    def part(self, begin: int, end: int) -> list[J]:
+        """Those from one place to another (counted from 0)."""
+        return [self._jobs[key] for key in self._keys[begin:end]]
+
+    @property
+    def first(self) -> J:
+        return self._jobs[self._keys[0]]
+
+    def place(self, key: Key) -> int:
+        """How many stand before the key."""
+        return bisect_left(self._keys, key)
+
+    def add(self, job: J) -> None:
+        insort(self._keys, job.key)
+        self._jobs[job.key] = job
+        self.work_s += job.cost_s
+
+    def remove(self, job: J) -> None:
+        del self._keys[bisect_left(self._keys, job.key)]
+        del self._jobs[job.key]
+        self.work_s = self.work_s - job.cost_s if self._keys else 0.0
+
+
 class Queue(Generic[J]):
-    """Jobs in the order in which they were put in; `fairness.py` says who is next."""
+    """All waiting jobs. A job's `key` and `cost_s` change only between `remove` and `add`."""
 
     def __init__(self) -> None:
         self._jobs: dict[str, J] = {}
-        self._models: dict[str, dict[str, J]] = {}
+        self.line: Line[J] = Line()
+        """All of them, in their order."""
+        self._models: dict[str, Line[J]] = {}
+        self._groups: dict[tuple[str, str], Line[J]] = {}
+        self._sizes: dict[str, dict[int, dict[str, J]]] = {}
         self._participants: dict[str, dict[str, J]] = {}
         self._kernels: dict[str, dict[str, J]] = {}
 
     def __iter__(self) -> Iterator[J]:
-        return iter(self._jobs.values())
+        """All of them, in their order."""
+        return iter(self.line)
 
     def __len__(self) -> int:
         return len(self._jobs)
@@ -37,35 +102,129 @@ class Queue(Generic[J]):
     def get(self, job: str) -> J | None:
         return self._jobs.get(job)
 
-    def of_model(self, model: str) -> list[J]:
-        return list(self._models.get(model, {}).values())
+    def position(self, job: J) -> int:
+        """Its place in the order, from 1."""
+        return self.line.place(job.key) + 1
 
-    def of_participant(self, participant: str) -> list[J]:
-        return list(self._participants.get(participant, {}).values())
+    # by model
 
-    def of_kernel(self, kernel: str) -> list[J]:
-        return list(self._kernels.get(kernel, {}).values())
+    def models(self) -> list[str]:
+        """The models for which jobs wait, in the order of the first of each."""
+        return sorted(self._models, key=lambda model: self._models[model].first.key)
 
     def awaits(self, model: str) -> bool:
         """Whether any job waits for the model."""
         return model in self._models
 
+    def first(self, model: str) -> J | None:
+        """The first in the order that waits for the model."""
+        line = self._models.get(model)
+        return None if line is None else line.first
+
+    def waiting(self, model: str) -> int:
+        """How many wait for the model."""
+        line = self._models.get(model)
+        return 0 if line is None else len(line)
+
+    def work_s(self, model: str) -> float:
+        """GPU seconds that those who wait for the model are expected to use."""
+        line = self._models.get(model)
+        return 0.0 if line is None else line.work_s
+
+    def of_model(self, model: str, most: int | None = None) -> list[J]:
+        """Those that wait for the model, in their order; at most so many from the front."""
+        line = self._models.get(model)
+        return [] if line is None else list(islice(line, most))
+
+    def one_of_each_size(self, model: str) -> list[J]:
+        """The first that came of each size."""
+        return [next(iter(jobs.values())) for jobs in self._sizes.get(model, {}).values()]
+
+    def of_size(self, job: J) -> list[J]:
+        """All that wait for the same model and are of the same size as this one."""
+        request = job.request
+        return list(self._sizes[request.model][request.pixels * request.batch].values())
+
+    def of_group(self, model: str, group: str, most: int) -> list[J]:
+        """Those that may be drawn together, in their order; at most so many from the front."""
+        line = self._groups.get((model, group)) if group else None
+        return [] if line is None else line.front(most)
+
+    # by those who asked
+
+    def of_participant(self, participant: str) -> list[J]:
+        """Those of the participant, in the order in which they came."""
+        return list(self._participants.get(participant, {}).values())
+
+    def waiting_of(self, participant: str) -> int:
+        """How many of the participant's jobs wait."""
+        return len(self._participants.get(participant, ()))
+
+    def of_kernel(self, kernel: str) -> list[J]:
+        return list(self._kernels.get(kernel, {}).values())
+
+    # changes
+
     def add(self, job: J) -> None:
         request = job.request
         self._jobs[request.job] = job
-        for index, key in self._indexes(request):
-            index.setdefault(key, {})[request.job] = job
+        self.line.add(job)
+        self._models.setdefault(request.model, Line()).add(job)
+        if request.group:
+            self._groups.setdefault((request.model, request.group), Line()).add(job)
+        sizes = self._sizes.setdefault(request.model, {})
+        sizes.setdefault(request.pixels * request.batch, {})[request.job] = job
+        for index, name in self._askers(request):
+            index.setdefault(name, {})[request.job] = job
 
     def remove(self, job: J) -> None:
         request = job.request
         del self._jobs[request.job]
-        for index, key in self._indexes(request):
-            del index[key][request.job]
-            if not index[key]:
-                del index[key]
+        self.line.remove(job)
+        _take(self._models, request.model, job)
+        if request.group:
+            _take(self._groups, (request.model, request.group), job)
+        self._forget_size(request)
+        for index, name in self._askers(request):
+            del index[name][request.job]
+            if not index[name]:
+                del index[name]
 
-    def _indexes(self, request: JobSubmitted) -> Iterator[tuple[dict[str, dict[str, J]], str]]:
-        yield self._models, request.model
+    def out(self, job: J) -> None:
+        """Takes the job out of the lines for a moment, while its key changes."""
+        request = job.request
+        self.line.remove(job)
+        self._models[request.model].remove(job)
+        if request.group:
+            self._groups[request.model, request.group].remove(job)
+
+    def back(self, job: J) -> None:
+        """Puts it into the lines again, at its new place."""
+        request = job.request
+        self.line.add(job)
+        self._models[request.model].add(job)
+        if request.group:
+            self._groups[request.model, request.group].add(job)
+
+    def _forget_size(self, request: JobSubmitted) -> None:
+        sizes, size = self._sizes[request.model], request.pixels * request.batch
+        del sizes[size][request.job]
+        if not sizes[size]:
+            del sizes[size]
+        if not sizes:
+            del self._sizes[request.model]
+
+    def _askers(self, request: JobSubmitted) -> Iterator[tuple[dict[str, dict[str, J]], str]]:
         yield self._participants, request.participant
         if request.kernel is not None:
             yield self._kernels, request.kernel
+
+
+N = TypeVar("N")
+
+
+def _take(index: "dict[N, Line[J]]", name: N, job: J) -> None:
+    line = index[name]
+    line.remove(job)
+    if not len(line):
+        del index[name]

@@ -8,20 +8,21 @@ from enum import Enum
 from workshop_gpu.conductor.errors import ErrorReport
 from workshop_gpu.conductor.estimates import Estimates
 from workshop_gpu.conductor.events import JobSubmitted, ModelFacts
-from workshop_gpu.conductor.fairness import Shares, Turn, rank
+from workshop_gpu.conductor.fairness import Reason, Shares, Tolls
+from workshop_gpu.conductor.lanes import Lanes
 from workshop_gpu.conductor.ledger import Ledger
-from workshop_gpu.conductor.queue import Queue
+from workshop_gpu.conductor.queue import Key, Queue
 from workshop_gpu.conductor.settings import Settings
 from workshop_gpu.conductor.states import DeviceState, JobState, Priority, SlotState
+from workshop_gpu.conductor.timers import Timers
 
 
 class Activity(Enum):
-    """What a device does. It does one thing at a time, and gets an order only when idle."""
+    """What a device's transfer lane does: one thing at a time."""
 
     IDLE = "idle"
     LOADING = "loading"
     EVICTING = "evicting"
-    RUNNING = "running"
 
 
 @dataclass(slots=True)
@@ -41,11 +42,23 @@ class Job:
     """How many workers ended while they ran it."""
     cancel_asked: bool = False
     kernel_gone: bool = False
+
+    rank: int = 0
+    """The class that it counts as now."""
+    reason: Reason = Reason.SHARE
+    start_s: float = 0.0
+    """Its participant's account when those before it will have been paid."""
+    cost_s: float = 0.0
+    """GPU seconds that it is expected to use."""
     overtaken_s: float | None = None
-    """Since when others ran although it was ahead of them, because its model was not ready."""
-    next_up: bool = False
-    """Its model was loaded just now, and it is the one to use it first."""
-    lacks_room: bool = False
+    """Since when jobs behind it ran although it waited."""
+    due: bool = False
+    """Whether it was overtaken for as long as it may be."""
+    toll_s: float = 0.0
+    """What loads of its model had cost when it came."""
+
+    batch: int = 1
+    """How many jobs it is or was drawn together with, itself included."""
     charged_s: float = 0.0
     working_bytes: int = 0
     weights_bytes: int = 0
@@ -66,6 +79,11 @@ class Job:
     def priority(self) -> Priority:
         return self.request.priority
 
+    @property
+    def key(self) -> Key:
+        """Its place in the order (see `queue.py`)."""
+        return self.rank, self.reason, self.start_s, self.sequence
+
 
 @dataclass(slots=True)
 class Slot:
@@ -80,7 +98,8 @@ class Slot:
     """The end of its last use; of its load, while it was not used."""
     done_bytes: int = 0
     total_bytes: int = 0
-    running: str | None = None
+    running: set[str] = field(default_factory=set)
+    """The jobs that it draws now."""
     uses: int = 0
     users: set[str] = field(default_factory=set)
     """The participants whose jobs ran on it."""
@@ -91,7 +110,8 @@ class Slot:
 
 @dataclass(slots=True)
 class Device:
-    """A GPU: its account, its slots, and what it does now (`subject`: a model or a job)."""
+    """A GPU: its account, its slots, and its two lanes: one loads and evicts (`activity`, with
+    the model in `subject`), the other computes one job or batch (`running`)."""
 
     name: str
     ledger: Ledger
@@ -102,6 +122,10 @@ class Device:
     room_for: str = ""
     """The model for which it makes room, while it evicts for one."""
     since_s: float = 0.0
+    """When the transfer lane began what it does."""
+    running: dict[str, Job] = field(default_factory=dict)
+    until_s: float | None = None
+    """When its running jobs should have ended; None where nobody knows."""
     slots: dict[str, Slot] = field(default_factory=dict)
 
     def does(self, activity: Activity, subject: str) -> bool:
@@ -111,6 +135,7 @@ class Device:
         self.activity, self.subject, self.since_s = activity, subject, now
 
     def rest(self) -> None:
+        """The transfer lane has nothing to do."""
         self.activity, self.subject, self.room_for = Activity.IDLE, "", ""
 
     @property
@@ -119,8 +144,12 @@ class Device:
         return self.subject if self.activity is Activity.LOADING else self.room_for
 
     @property
-    def idle(self) -> bool:
+    def can_transfer(self) -> bool:
         return self.state is DeviceState.READY and self.activity is Activity.IDLE
+
+    @property
+    def can_compute(self) -> bool:
+        return self.state is DeviceState.READY and not self.running
 
     def has(self, model: str, *states: SlotState) -> bool:
         slot = self.slots.get(model)
@@ -166,6 +195,40 @@ class Hold:
     expires_s: float
 
 
+class Holds:
+    """The living holds, found by id and by model."""
+
+    def __init__(self) -> None:
+        self._holds: dict[str, Hold] = {}
+        self._models: dict[str, dict[str, Hold]] = {}
+
+    def __contains__(self, hold: str) -> bool:
+        return hold in self._holds
+
+    def __iter__(self) -> Iterator[Hold]:
+        return iter(self._holds.values())
+
+    def get(self, hold: str) -> Hold | None:
+        return self._holds.get(hold)
+
+    def of_model(self, model: str) -> list[Hold]:
+        return list(self._models.get(model, {}).values())
+
+    def on(self, model: str) -> bool:
+        """Whether anybody holds the model."""
+        return model in self._models
+
+    def add(self, hold: Hold) -> None:
+        self._holds[hold.id] = hold
+        self._models.setdefault(hold.model, {})[hold.id] = hold
+
+    def remove(self, hold: Hold) -> None:
+        del self._holds[hold.id]
+        del self._models[hold.model][hold.id]
+        if not self._models[hold.model]:
+            del self._models[hold.model]
+
+
 @dataclass(slots=True)
 class State:
     """Everything that the conductor knows. Its methods only look."""
@@ -176,38 +239,47 @@ class State:
     queue: "Queue[Job]" = field(default_factory=Queue)
     running: dict[str, Job] = field(default_factory=dict)
     ended: "OrderedDict[str, Job]" = field(default_factory=OrderedDict)
-    holds: dict[str, Hold] = field(default_factory=dict)
+    holds: Holds = field(default_factory=Holds)
     ended_holds: "OrderedDict[str, Hold]" = field(default_factory=OrderedDict)
     shares: Shares = field(default_factory=Shares)
+    tolls: Tolls = field(default_factory=Tolls)
     estimates: Estimates = field(default_factory=Estimates)
+    places: dict[str, dict[str, Slot]] = field(default_factory=dict)
+    """Each model's slots, by device."""
+    lanes: Lanes = field(default_factory=Lanes)
+    timers: Timers = field(default_factory=Timers)
+    without_room: set[str] = field(default_factory=set)
+    """Models for whose jobs there is no room at the moment."""
+    suspects: dict[str, None] = field(default_factory=dict)
+    """Models of which something changed that may make a waiting job impossible."""
+    touched_devices: dict[str, None] = field(default_factory=dict)
+    touched_jobs: dict[str, None] = field(default_factory=dict)
+    """What this event has changed, and people are told about."""
 
     def job(self, job: str) -> Job | None:
         """A waiting, running or remembered job."""
         return self.queue.get(job) or self.running.get(job) or self.ended.get(job)
 
     def slots(self, model: str, *states: SlotState) -> Iterator[Slot]:
-        """The model's slots in one of the states, in the order of the devices."""
-        for device in self.devices.values():
-            slot = device.slots.get(model)
-            if slot is not None and slot.state in states:
-                yield slot
+        """The model's slots in one of the states."""
+        return (slot for slot in self.places.get(model, {}).values() if slot.state in states)
 
     def has_slot(self, model: str, *states: SlotState) -> bool:
         return next(self.slots(model, *states), None) is not None
 
     def holds_on(self, model: str) -> list[Hold]:
-        return [hold for hold in self.holds.values() if hold.model == model]
+        return self.holds.of_model(model)
 
     def weights_bytes(self, model: str) -> int:
         """Bytes of a model's weights on whichever device: measured or estimated."""
         return self.estimates.weights_bytes(self.models[model].facts)
 
-    def working_bytes(self, job: Job) -> int:
-        """Bytes that the job needs beside its model's weights."""
+    def working_bytes(self, job: Job, batch: int = 1) -> int:
+        """Bytes that the job needs beside its model's weights; so many such jobs together."""
         request = job.request
         weights_bytes = self.weights_bytes(request.model)
         return self.estimates.working_bytes(
-            request.model, weights_bytes, request.pixels, request.batch
+            request.model, weights_bytes, request.pixels, request.batch * batch
         )
 
     def working_bytes_of(self, model: str) -> int:
@@ -216,36 +288,25 @@ class State:
             model, self.weights_bytes(model), TYPICAL_PIXELS, batch=1
         )
 
-    def cost_s(self, job: Job) -> float:
-        """GPU seconds that the job is expected to use."""
+    def cost_s(self, job: Job, batch: int = 1) -> float:
+        """GPU seconds that the job is expected to use; so many such jobs together."""
+        known_s = self.run_s(job, batch)
+        if known_s is not None:
+            return known_s
         request = job.request
-        return self.estimates.run_guess_s(request.model, request.pixels, request.steps)
+        alone_s = self.estimates.run_guess_s(request.model, request.pixels, request.steps)
+        return alone_s * request.batch * batch
 
-    def rank(self, job: Job, now: float) -> int:
-        return rank(job, now, self.settings.rise_s)
-
-    def order(self, now: float) -> list[Job]:
-        """The waiting jobs in their order."""
-        return self.shares.order(
-            self.queue,
-            lambda job: self.rank(job, now),
-            self.cost_s,
-            lambda job: self.turn(job, now),
+    def run_s(self, job: Job, batch: int = 1) -> float | None:
+        """As `cost_s`, None where nothing was learned."""
+        request = job.request
+        return self.estimates.run_s(
+            request.model, request.pixels, request.steps, request.batch * batch
         )
 
-    def is_due(self, job: Job, now: float) -> bool:
-        """Whether others have overtaken the job for as long as the patience lasts."""
-        return job.overtaken_s is not None and now - job.overtaken_s >= self.settings.patience_s
-
-    def turn(self, job: Job, now: float) -> Turn:
-        """Whether the job goes before the shares."""
-        if job.deaths:
-            return Turn(0)
-        if job.next_up:
-            return Turn(1)
-        if job.overtaken_s is not None and self.is_due(job, now):
-            return Turn(2, job.overtaken_s)
-        return Turn()
+    def load_s(self, model: str) -> float | None:
+        """Seconds that a load of the model takes; None while no load was ever seen."""
+        return self.estimates.load_s(model, self.weights_bytes(model))
 
 
 TYPICAL_PIXELS = 512 * 512

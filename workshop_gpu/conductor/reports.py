@@ -103,13 +103,9 @@ class Reports:
         slot.done_bytes = slot.total_bytes = device.ledger.weights_bytes(slot.model)
         model.wanted_s, model.load_deaths = None, 0
         device.rest()
-        waiters = state.queue.of_model(event.model)
-        for job in waiters:
-            state.shares.charge(job.participant, max(0.0, event.seconds_s) / len(waiters))
-        if waiters:
+        state.tolls.add(event.model, event.seconds_s, state.queue.waiting(event.model))
+        if state.queue.awaits(event.model):
             slot.leaves_because = ""
-            first = next(job for job in state.order(now) if job.model == event.model)
-            first.next_up = True
 
     def _correct_weights(self, event: SlotLoaded, device: Device) -> None:
         measured = max(event.weights_bytes, sum(part.bytes for part in set(event.parts)))

@@ -1,7 +1,6 @@
 """What people ask for. Each is checked first; a refused one has changed nothing."""
 
 from workshop_gpu.conductor import admission
-from workshop_gpu.conductor.announcing import hold_view
 from workshop_gpu.conductor.changes import Changes
 from workshop_gpu.conductor.effects import AnnounceHold
 from workshop_gpu.conductor.errors import JobEnded, JobUnknown
@@ -16,6 +15,7 @@ from workshop_gpu.conductor.events import (
 )
 from workshop_gpu.conductor.records import Hold, Job, State
 from workshop_gpu.conductor.states import JobState, SlotState
+from workshop_gpu.conductor.views import hold_view
 
 Request = (
     JobSubmitted
@@ -60,8 +60,8 @@ class Requests:
         admission.check_job(self._state, event, now)
         self._demand(event.model)
         self._accepted += 1
-        self._state.queue.add(Job(event, self._accepted, now))
         self._state.shares.enter(event.participant)
+        self._changes.ordering.add(Job(event, self._accepted, now), now)
 
     def _cancel(self, event: JobCancelled, now: float) -> None:
         """A waiting job is over at once; a running one when its worker says so."""
@@ -81,7 +81,7 @@ class Requests:
         hold = Hold(
             event.hold, event.participant, event.kernel, event.model, now, now + event.ttl_s
         )
-        self._state.holds[hold.id] = hold
+        self._state.holds.add(hold)
         self._stay(event.model)
         self._changes.effects.append(AnnounceHold(hold_view(hold, now)))
 

@@ -1,6 +1,7 @@
 """How long waiting jobs will wait: their order is played through once with what was learned."""
 
-from collections.abc import Sequence
+import heapq
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 # Waits are told in coarse steps, so that a wait that shrinks is not announced every second.
@@ -10,20 +11,32 @@ _STEP_BEYOND_S = 60
 
 @dataclass(slots=True)
 class Lane:
-    """A device as the play sees it: busy for so long (None: nobody knows), then with these
-    models."""
+    """A device as the play sees it: it computes for so long (None: nobody knows), loads and
+    evicts for so long, and then has these models, each from the second that is given."""
 
     busy_s: float | None
-    models: set[str] = field(default_factory=set)
+    models: dict[str, float] = field(default_factory=dict)
+    transfer_s: float = 0.0
+    group: tuple[str, str] = ("", "")
+    """Model and group of the batch that begins last, while others may still join it."""
+    begins_s: float = 0.0
+    joined: int = 0
+
+    def takes_in(self, turn: "Turn") -> bool:
+        """Whether the turn joins the batch that begins last."""
+        return self.group == (turn.model, turn.group) and self.joined < turn.batch
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A waiting job as the play sees it; None where nothing was learned yet."""
+    """A waiting job as the play sees it; None where nothing was learned yet. `batch`: how many of
+    its group are drawn together, which takes `run_s` in all."""
 
     model: str
     load_s: float | None
     run_s: float | None
+    group: str = ""
+    batch: int = 1
 
 
 def rounded(seconds_s: float) -> float:
@@ -33,28 +46,77 @@ def rounded(seconds_s: float) -> float:
     return float(min(_STEPS_S, key=lambda step: abs(step - seconds_s)))
 
 
-def expected_waits(turns: Sequence[Turn], lanes: Sequence[Lane]) -> list[float | None]:
+def expected_waits(turns: Iterable[Turn], lanes: Sequence[Lane]) -> list[float | None]:
     """Seconds until each job starts. Each takes the device where it would start first, and
-    leaves it busy; evictions cost nothing here. None from where something is unknown."""
-    waits: list[float | None] = []
-    for turn in turns:
-        starts = [(_start(turn, lane), number) for number, lane in enumerate(lanes)]
-        known = [(start, number) for start, number in starts if start is not None]
+    leaves it busy; a load goes on beside what runs; evictions cost nothing here. None from where
+    something is unknown."""
+    play = _Play(lanes)
+    return [play.take(turn) for turn in turns]
+
+
+class _Play:
+    """Lanes by when they are free, so that a turn need not look at all of them."""
+
+    def __init__(self, lanes: Sequence[Lane]) -> None:
+        self._lanes = lanes
+        self._by_time = [
+            (lane.busy_s, number) for number, lane in enumerate(lanes) if lane.busy_s is not None
+        ]
+        heapq.heapify(self._by_time)
+        self._by_model: dict[str, list[int]] = {}
+        for number, lane in enumerate(lanes):
+            for model in lane.models:
+                self._by_model.setdefault(model, []).append(number)
+        self._groups: dict[tuple[str, str], Lane] = {}
+        self._lost = False
+
+    def take(self, turn: Turn) -> float | None:
+        """Plays one turn."""
+        if self._lost:
+            return None
+        together = self._groups.get((turn.model, turn.group)) if turn.group else None
+        if together is not None and together.takes_in(turn):
+            together.joined += 1
+            return together.begins_s
+        starts = [(self._start(turn, number), number) for number in self._where(turn)]
+        known = [(start_s, number) for start_s, number in starts if start_s is not None]
         if not known:
-            waits.append(None)
-            for lane in lanes:
-                lane.busy_s = None
-            continue
-        start, number = min(known)
-        waits.append(start)
-        lanes[number].busy_s = None if turn.run_s is None else start + turn.run_s
-        lanes[number].models.add(turn.model)
-    return waits
+            # Nobody knows which lane it takes, and so nothing is known of those behind it.
+            self._lost = True
+            return None
+        start_s, number = min(known)
+        self._run(turn, number, start_s)
+        return start_s
 
+    def _where(self, turn: Turn) -> list[int]:
+        """The lanes that have its model, and the one that is free first."""
+        while self._by_time:
+            busy_s, number = self._by_time[0]
+            if self._lanes[number].busy_s == busy_s:
+                return [*self._by_model.get(turn.model, ()), number]
+            heapq.heappop(self._by_time)
+        return self._by_model.get(turn.model, [])
 
-def _start(turn: Turn, lane: Lane) -> float | None:
-    if lane.busy_s is None:
-        return None
-    if turn.model in lane.models:
-        return lane.busy_s
-    return None if turn.load_s is None else lane.busy_s + turn.load_s
+    def _start(self, turn: Turn, number: int) -> float | None:
+        lane = self._lanes[number]
+        if lane.busy_s is None:
+            return None
+        ready_s = lane.models.get(turn.model)
+        if ready_s is None:
+            if turn.load_s is None:
+                return None
+            ready_s = lane.transfer_s + turn.load_s
+        return max(lane.busy_s, ready_s)
+
+    def _run(self, turn: Turn, number: int, start_s: float) -> None:
+        lane = self._lanes[number]
+        if turn.model not in lane.models and turn.load_s is not None:
+            lane.transfer_s += turn.load_s
+            lane.models[turn.model] = lane.transfer_s
+            self._by_model.setdefault(turn.model, []).append(number)
+        if turn.group:
+            self._groups[turn.model, turn.group] = lane
+        lane.group, lane.begins_s, lane.joined = (turn.model, turn.group), start_s, 1
+        lane.busy_s = None if turn.run_s is None else start_s + turn.run_s
+        if lane.busy_s is not None:
+            heapq.heappush(self._by_time, (lane.busy_s, number))

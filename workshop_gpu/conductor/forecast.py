@@ -1,0 +1,85 @@
+"""Positions and expected waits of waiting jobs, from the records as they are now."""
+
+from itertools import islice
+
+from workshop_gpu.conductor.batching import best_size
+from workshop_gpu.conductor.effects import JobView
+from workshop_gpu.conductor.fetching import awaits_download
+from workshop_gpu.conductor.lanes import IDLE_S, UNKNOWN_S
+from workshop_gpu.conductor.records import Activity, Device, Job, State
+from workshop_gpu.conductor.states import SlotState
+from workshop_gpu.conductor.views import job_view
+from workshop_gpu.conductor.waits import Lane, Turn, expected_waits
+
+_HERE = (SlotState.READY, SlotState.LOADING)
+
+
+def waiting_views(state: State, now: float) -> list[JobView]:
+    """All waiting jobs in their order, with positions and expected waits."""
+    jobs = list(state.queue)
+    waits = forecast(state, jobs, now, len(state.lanes))
+    return [
+        job_view(state, job, position, wait_s)
+        for position, (job, wait_s) in enumerate(zip(jobs, waits, strict=True), start=1)
+    ]
+
+
+def forecast(state: State, jobs: list[Job], now: float, most_lanes: int) -> list[float | None]:
+    """Seconds until each of the jobs at the front of the queue starts, in their order; None where
+    nobody knows. Of many devices, those that are free first are looked at."""
+    lanes = [
+        _lane(state, state.devices[name], until_s, now)
+        for until_s, name in islice(state.lanes, most_lanes)
+    ]
+    loads: dict[str, float | None] = {}
+    for job in jobs:
+        if job.model not in loads:
+            known = job.model in state.models
+            loads[job.model] = state.load_s(job.model) if known else None
+    turns = [_turn(state, job, loads[job.model]) for job in jobs]
+    return [
+        None if job.model in state.models and awaits_download(state, job.model) else wait_s
+        for job, wait_s in zip(jobs, expected_waits(turns, lanes), strict=True)
+    ]
+
+
+def further_back(state: State, position: int, front: list[float | None]) -> float | None:
+    """The wait of a job behind those at the front whose waits are known: the mean work of those
+    between, shared by the devices."""
+    if not front or front[-1] is None or not len(state.lanes):
+        return front[-1] if front else None
+    line = state.queue.line
+    return front[-1] + (position - len(front)) * line.work_s / len(line) / len(state.lanes)
+
+
+def _turn(state: State, job: Job, load_s: float | None) -> Turn:
+    group = job.request.group
+    if not group or state.settings.batch_limit < 2:
+        return Turn(job.model, load_s, state.run_s(job))
+
+    def each_s(size: int) -> float | None:
+        together_s = state.run_s(job, size)
+        return None if together_s is None else together_s / size
+
+    waiting = len(state.queue.of_group(job.model, group, state.settings.batch_limit))
+    size = best_size(waiting, each_s)
+    if each_s(size) is None:
+        size = 1
+    return Turn(job.model, load_s, state.run_s(job, size), group, size)
+
+
+def _lane(state: State, device: Device, until_s: float, now: float) -> Lane:
+    busy_s: float | None = max(0.0, until_s - now)
+    if until_s == UNKNOWN_S:
+        busy_s = None
+    elif until_s == IDLE_S:
+        busy_s = 0.0
+    models = {slot.model: 0.0 for slot in device.slots.values() if slot.state in _HERE}
+    transfer_s = 0.0
+    if device.activity is Activity.LOADING:
+        load_s = state.estimates.load_s(device.subject, device.ledger.weights_bytes(device.subject))
+        if load_s is None:
+            return Lane(None, models)
+        transfer_s = max(0.0, load_s - (now - device.since_s))
+        models[device.subject] = transfer_s
+    return Lane(busy_s, models, transfer_s)

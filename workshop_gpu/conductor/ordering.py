@@ -1,0 +1,92 @@
+"""The waiting jobs' places in the order: who enters, leaves, rises, is overtaken."""
+
+from workshop_gpu.conductor.fairness import rank, start_times
+from workshop_gpu.conductor.queue import Key
+from workshop_gpu.conductor.records import Job, State
+from workshop_gpu.conductor.room import LOADS_WORTH
+from workshop_gpu.conductor.timers import Alarm
+
+MOST_MARKED = 32
+"""Of the jobs that are overtaken at once, so many of each model are marked; those behind them
+are when they come to the front."""
+
+_MOST_RINGING = 32
+_SLACK_S = 0.1
+"""A start time that is wrong by less is left as it is: corrections are mostly tiny."""
+
+
+class Ordering:
+    """Changes the order. Start times are kept in step with the accounts here."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def add(self, job: Job, now: float) -> None:
+        """The job waits from now on."""
+        state = self._state
+        self._count_rank(job, now)
+        job.cost_s = state.cost_s(job)
+        job.toll_s = state.tolls.sum_s(job.model)
+        state.queue.add(job)
+        state.touched_jobs[job.id] = None
+        self.pay(job.participant)
+
+    def remove(self, job: Job) -> None:
+        """The job waits no longer, and pays for the loads that were made meanwhile."""
+        state = self._state
+        state.queue.remove(job)
+        state.shares.charge(job.participant, state.tolls.sum_s(job.model) - job.toll_s)
+        state.touched_jobs[job.id] = None
+
+    def pay(self, participant: str) -> None:
+        """The participant's account or jobs changed: its jobs start accordingly."""
+        state = self._state
+        jobs = state.queue.of_participant(participant)
+        for job, start_s in start_times(jobs, state.shares.used_s(participant)):
+            if abs(job.start_s - start_s) > _SLACK_S:
+                state.queue.out(job)
+                job.start_s = start_s
+                state.queue.back(job)
+
+    def overtake(self, model: str, key: Key, now: float) -> None:
+        """A job begins while those of this model that are before `key` wait. The last of them
+        shall not wait longer for its turn than the first: so the time that those before it take
+        is part of its patience."""
+        ahead_s, patience_s = 0.0, self.patience_s(model)
+        for job in self._state.queue.of_model(model, MOST_MARKED):
+            if job.key >= key:
+                return
+            if job.overtaken_s is None:
+                job.overtaken_s = now
+                due_s = now + max(0.0, patience_s - ahead_s)
+                self._state.timers.set(due_s, job.sequence, Alarm.DUE, job.id)
+            ahead_s += job.cost_s
+
+    def patience_s(self, model: str) -> float:
+        """For how long a job of the model may be overtaken: what is saved is a load, so it is
+        not more than a few of these."""
+        load_s = self._state.load_s(model)
+        patience_s = self._state.settings.patience_s
+        return patience_s if load_s is None else min(patience_s, LOADS_WORTH * load_s)
+
+    def time_passed(self, now: float) -> None:
+        """Jobs rise and fall due. Where many do at once, the rest follow with later events."""
+        for alarm, name in self._state.timers.ringing(now, _MOST_RINGING):
+            job = self._state.queue.get(name)
+            if job is None:
+                continue
+            if alarm is Alarm.RISE:
+                self._state.queue.out(job)
+                self._count_rank(job, now)
+                self._state.queue.back(job)
+                self.pay(job.participant)
+            else:
+                job.due = job.overtaken_s is not None
+
+    def _count_rank(self, job: Job, now: float) -> None:
+        rise_s = self._state.settings.rise_s
+        waited_s = max(0.0, now - job.submitted_s)
+        job.rank = rank(job.priority, waited_s, rise_s)
+        if rise_s > 0 and job.rank > 0:
+            rises_s = job.submitted_s + (int(waited_s / rise_s) + 1) * rise_s
+            self._state.timers.set(rises_s, job.sequence, Alarm.RISE, job.id)

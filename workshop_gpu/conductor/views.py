@@ -1,0 +1,89 @@
+"""Views of the records: what the conductor knows of a thing at this moment."""
+
+from workshop_gpu.conductor.effects import DeviceView, HoldView, JobView, SlotView
+from workshop_gpu.conductor.fetching import awaits_download
+from workshop_gpu.conductor.records import Device, Hold, Job, Slot, State
+from workshop_gpu.conductor.states import JobState, SlotState
+from workshop_gpu.conductor.waits import rounded
+
+
+def device_view(device: Device) -> DeviceView:
+    """A device with its account."""
+    ledger = device.ledger
+    return DeviceView(
+        device=device.name,
+        state=device.state.value,
+        total_bytes=ledger.total_bytes,
+        free_bytes=ledger.free_bytes,
+        holders=ledger.holders(),
+    )
+
+
+def slot_view(state: State, slot: Slot, now: float) -> SlotView:
+    """A slot with those who use it."""
+    model = state.models.get(slot.model)
+    idle = slot.state is SlotState.READY and not slot.running
+    return SlotView(
+        device=slot.device,
+        model=slot.model,
+        state=slot.state,
+        bytes=state.devices[slot.device].ledger.weights_bytes(slot.model),
+        done_bytes=slot.done_bytes,
+        total_bytes=slot.total_bytes,
+        running_jobs=len(slot.running),
+        holds=len(state.holds_on(slot.model)),
+        pinned=model is not None and model.pinned,
+        idle_s=max(0.0, now - slot.used_s) if idle else 0.0,
+        error=slot.error,
+    )
+
+
+def hold_view(hold: Hold, now: float) -> HoldView:
+    """A hold with the time that it has left."""
+    return HoldView(
+        hold=hold.id,
+        participant=hold.participant,
+        kernel=hold.kernel,
+        model=hold.model,
+        expires_in_s=max(0.0, hold.expires_s - now),
+    )
+
+
+def job_view(state: State, job: Job, position: int = 0, wait_s: float | None = None) -> JobView:
+    """A job; position and wait are known to those who made the order."""
+    request = job.request
+    return JobView(
+        job=request.job,
+        participant=request.participant,
+        kernel=request.kernel,
+        model=request.model,
+        priority=request.priority,
+        state=job.state,
+        device=job.device,
+        position=position,
+        expected_wait_s=None if wait_s is None else rounded(wait_s),
+        waiting_for=waiting_for(state, job),
+        step=job.step,
+        steps=request.steps,
+        submitted_s=job.submitted_s,
+        started_s=job.started_s,
+        ended_s=job.ended_s,
+        error=job.error,
+        batch=job.batch,
+    )
+
+
+def waiting_for(state: State, job: Job) -> str:
+    """In a word, what a job waits for: "" (its turn, or nothing), "download", "load", "room",
+    "device"."""
+    if job.state is not JobState.QUEUED:
+        return ""
+    if awaits_download(state, job.model):
+        return "download"
+    if not len(state.lanes):
+        return "device"
+    if job.model in state.without_room:
+        return "room"
+    if state.has_slot(job.model, SlotState.READY):
+        return ""
+    return "load" if state.has_slot(job.model, SlotState.LOADING) else ""
