@@ -21,7 +21,7 @@ from workshop_gpu.host.records import JobRecord, Participant
 from workshop_gpu.host.runtime import Runtime, RuntimeSettings
 from workshop_gpu.worker.protocol import GenerateParams
 
-_WAIT_S = 300.0
+_WAIT_S = 120.0
 _WORKER = "workshop_gpu.worker"
 
 

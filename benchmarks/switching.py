@@ -24,7 +24,10 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -57,6 +60,7 @@ class Run:
     notes: list[str] = field(default_factory=list)
     pictures: dict[int, set[str]] = field(default_factory=dict)
     """Digests of all pictures of so many steps; all of one number should be the same."""
+    broken: int = 0
 
     @property
     def kind(self) -> str:
@@ -76,6 +80,15 @@ class Run:
         return GenerateParams(
             prompt=PROMPT, seed=seed, steps=steps, guidance=3.0, width=side, height=side
         )
+
+    def attempt(self, name: str, action: Callable[[], None]) -> None:
+        """What breaks off takes none of the rest with it: minutes went into that."""
+        try:
+            action()
+        except Exception as problem:
+            traceback.print_exc()
+            self.broken += 1
+            self.notes.append(f"{name} broke off: {type(problem).__name__}: {problem}")
 
     def pairs(self, other: str) -> list[tuple[str, str]]:
         """Who leaves and who comes: from large to the other and back, a few times."""
@@ -109,10 +122,12 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="workshop-gpu-") as work:
         run = _prepare(options, Path(work))
         _limits(run)
-        _peers(run)
-        asyncio.run(_shared(run))
-        asyncio.run(_unshared(run))
+        for peer in run.peers:
+            run.attempt(peer, partial(_peer, run, peer))
+        run.attempt("large and turbo", lambda: asyncio.run(_shared(run)))
+        run.attempt("large and other", lambda: asyncio.run(_unshared(run)))
     run.rows.append(_same_pictures(run))
+    run.rows.append(at_most("parts of this benchmark that broke off", run.broken, "", 0))
     name = "switching-small" if options.small else "switching"
     where = {"folder": options.out} if options.out else {}
     return publish(name, run.rows, "\n".join(run.notes), **where)
@@ -153,18 +168,17 @@ def _limits(run: Run) -> None:
         )
 
 
-def _peers(run: Run) -> None:
-    for peer in run.peers:
-        where = str(run.folders["large"])
-        size, steps = f"--size={run.params(1).width}", f"--steps={FEW_STEPS}"
-        result = json.loads(_child("switching_peers", peer, where, run.kind, size, steps))
-        if "missing" in result:
-            run.notes.append(f"{peer} was not measured: {result['missing']}.")
-            continue
-        run.add(f"{peer}, from the disk", result["cold_s"])
-        run.add(f"{peer}, from the page cache", result["warm_s"])
-        if "picture" in result:
-            run.saw(FEW_STEPS, result["picture"])
+def _peer(run: Run, peer: str) -> None:
+    where = str(run.folders["large"])
+    size, steps = f"--size={run.params(1).width}", f"--steps={FEW_STEPS}"
+    result = json.loads(_child("switching_peers", peer, where, run.kind, size, steps))
+    if "missing" in result:
+        run.notes.append(f"{peer} was not measured: {result['missing']}.")
+        return
+    run.add(f"{peer}, from the disk", result["cold_s"])
+    run.add(f"{peer}, from the page cache", result["warm_s"])
+    if "picture" in result:
+        run.saw(FEW_STEPS, result["picture"])
 
 
 async def _shared(run: Run) -> None:
@@ -183,7 +197,7 @@ async def _shared(run: Run) -> None:
         after = [await _brought_then_sent(room, *pair) for pair in run.pairs("turbo")]
         run.add("large ↔ turbo, both fit", statistics.median(after), 1.2, moved_s)
         before = [await room.switch(*pair) for pair in run.pairs("turbo")]
-        run.add("large ↔ turbo, one leaves first", statistics.median(before), 1.2, moved_s)
+        run.add("large ↔ turbo, one leaves first", statistics.median(before), 0, moved_s)
         await room.load("large")
         await _compare(run, room)
         await _while_drawing(run, room)

@@ -69,7 +69,7 @@ def _write_part(part: str, folder: Path, seed: int) -> None:
         for weight in module.parameters():
             if weight.ndim > 1:
                 torch.nn.init.normal_(weight, std=SPREAD)
-    module.eval().save_pretrained(str(folder), max_shard_size="10GB")
+    module.eval().to(torch.bfloat16).save_pretrained(str(folder), max_shard_size="10GB")
     del module
     torch.cuda.empty_cache()
 
