@@ -6,6 +6,7 @@ import pytest
 
 from workshop_gpu.host.devices import DeviceConfig
 from workshop_gpu.host.supervisor import Supervisor
+from workshop_gpu.host.weight_pool import WeightPool
 from workshop_gpu.worker.protocol import Memory, MemoryReading, Ready
 
 DEVICE = DeviceConfig("cpu:0", "CPU", "", 10**9)
@@ -47,6 +48,7 @@ def lives(*workers, ready_timeout_s=60.0):
         DEVICE,
         Path("unused"),
         0,
+        WeightPool(10**9),
         on_report=on_report,
         on_end=lambda device, reason, given_up: ends.append((reason, given_up)),
         log=logging.getLogger("test"),

@@ -1,5 +1,6 @@
 """A host for tests: starts a real worker over a real socket and speaks the protocol with it."""
 
+import contextlib
 import json
 import os
 import socket
@@ -11,22 +12,43 @@ import time
 from pathlib import Path
 from typing import TypeVar
 
+from workshop_gpu.host.weight_pool import WeightPool
 from workshop_gpu.worker import protocol
 
 ASSETS = Path(__file__).parents[2] / "workshop_gpu" / "catalogue" / "assets"
 MODELS = ("shapes", "shapes-dit", "shapes-dit-turbo")
 START_S = 180.0
 ANSWER_S = 90.0
+POOL_BYTES = 2 * 10**9
 
 Report = TypeVar("Report", bound=protocol.FromWorker)
 
 
-class Host:
-    """One worker process and our end of its socket."""
+class PoolUser:
+    """The worker as the pool sees it."""
 
-    def __init__(self, *options: str, **environment: str) -> None:
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self.answers: list[protocol.ToWorker] = []
+
+    def send(self, order: protocol.ToWorker, descriptor: int | None = None) -> None:
+        self.answers.append(order)
+        with contextlib.suppress(OSError):  # the worker has ended
+            descriptors = [] if descriptor is None else [descriptor]
+            socket.send_fds(self._connection, [protocol.frame(order)], descriptors)
+
+
+class Host:
+    """One worker process and our end of its socket, with a weight pool behind it."""
+
+    def __init__(
+        self, *options: str, pool: WeightPool | None = None, **environment: str
+    ) -> None:
         ours, theirs = socket.socketpair()
         self.connection = ours
+        self.pool = pool or WeightPool(POOL_BYTES)
+        self._owns_pool = pool is None
+        self.user = PoolUser(ours)
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 (closed in close)
         command = [sys.executable, "-m", "workshop_gpu.worker", "--fd", str(theirs.fileno())]
         self.process = subprocess.Popen(
@@ -50,8 +72,12 @@ class Host:
     def receive_any(self, deadline: float | None = None) -> protocol.FromWorker:
         """The next report, idle readings too."""
         deadline = deadline or time.monotonic() + ANSWER_S
-        length = int.from_bytes(self._exactly(4, deadline), "big")
-        return protocol.read_report(self._exactly(length, deadline))
+        while True:
+            length = int.from_bytes(self._exactly(4, deadline), "big")
+            report = protocol.read_report(self._exactly(length, deadline))
+            if not isinstance(report, protocol.PoolReport):
+                return report
+            self.pool.handle(self.user, report)
 
     def expect(self, kind: type[Report], timeout_s: float = ANSWER_S) -> Report:
         """The next report, which must be of this kind."""
@@ -100,6 +126,9 @@ class Host:
         finally:
             self.process.kill()
             self._stderr.close()
+            self.pool.release(self.user)
+            if self._owns_pool:
+                self.pool.close()
 
     def _exactly(self, size_bytes: int, deadline: float) -> bytes:
         received = bytearray()

@@ -26,10 +26,12 @@ from workshop_gpu.host.driver import Driver
 from workshop_gpu.host.event_log import EventLog
 from workshop_gpu.host.foreign import ForeignProcesses
 from workshop_gpu.host.image_store import ImageStore
+from workshop_gpu.host.memfd import Sealing
 from workshop_gpu.host.kept import Kept
 from workshop_gpu.host.records import JobRecord, JobRecords, Participant
 from workshop_gpu.host.reserving import Reservations
 from workshop_gpu.host.supervisor import Supervisor
+from workshop_gpu.host.weight_pool import WeightPool
 from workshop_gpu.host.worker_facts import facts
 from workshop_gpu.worker import protocol
 from workshop_gpu.worker.protocol import GenerateParams
@@ -43,12 +45,14 @@ _LEARNED_S = 5.0
 
 class RuntimeSettings(msgspec.Struct, frozen=True):
     """How a runtime is set up. `threads` is the number of CPU threads per worker (0: its own
-    choice), `kept_jobs` how many ended jobs and their images are remembered."""
+    choice), `kept_jobs` how many ended jobs and their images are remembered. `pool_bytes` is the
+    weight pool's budget (None: half of the memory that is available at the start; 0: no pool)."""
 
     devices: tuple[DeviceConfig, ...]
     data_folder: Path
     threads: int = 0
     kept_jobs: int = 1000
+    pool_bytes: int | None = None
     conductor: Settings = Settings()
 
 
@@ -114,11 +118,18 @@ class Runtime:
         self.reservations = Reservations(self._ask, self.snapshot, devices)
         self.foreign = foreign or ForeignProcesses()
         self._processes: dict[str, tuple[events.ForeignProcess, ...]] = {}
+        cards = any(device.gpu_uuid for device in settings.devices)
+        self.pool = WeightPool(
+            settings.pool_bytes,
+            sealing=Sealing.SIZE if cards else Sealing.CONTENT,
+            log=self._log,
+        )
         self._supervisors = {
             device.id: Supervisor(
                 device,
                 settings.data_folder / "logs",
                 settings.threads,
+                self.pool,
                 on_report=self._on_report,
                 on_end=self._on_worker_end,
                 log=self._log,
@@ -146,6 +157,7 @@ class Runtime:
         if self._task is not None:
             await self._task
             await self.kept.keep_learned(self._conductor.learned())
+        self.pool.close()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["Runtime"]:
@@ -239,6 +251,7 @@ class Runtime:
             if await anyio.to_thread.run_sync(self.catalogue.changed):
                 await self._read_catalogue()
             self._tell(events.Tick())
+            self.pool.relieve()
             if time.monotonic() >= learned_at + _LEARNED_S:
                 learned_at = time.monotonic()
                 await self.kept.keep_learned(self._conductor.learned())

@@ -8,8 +8,9 @@ from pathlib import Path
 import anyio
 
 from workshop_gpu.host.devices import DeviceConfig
+from workshop_gpu.host.weight_pool import WeightPool
 from workshop_gpu.host.worker_process import WorkerProcess
-from workshop_gpu.worker.protocol import FromWorker, Ready, ToWorker
+from workshop_gpu.worker.protocol import FromWorker, Loaded, PoolReport, Ready, ToWorker
 
 _PAUSES_S = (0.0, 1.0, 3.0, 10.0)
 """Before the first, second, … start in a row that did not come to `Ready`."""
@@ -29,6 +30,7 @@ class Supervisor:
         device: DeviceConfig,
         log_folder: Path,
         threads: int,
+        pool: WeightPool,
         *,
         on_report: OnReport,
         on_end: OnEnd,
@@ -40,6 +42,7 @@ class Supervisor:
         self.device = device
         self._log_folder = log_folder
         self._threads = threads
+        self._pool = pool
         self._on_report = on_report
         self._on_end = on_end
         self._log = log
@@ -88,13 +91,20 @@ class Supervisor:
         try:
             with anyio.move_on_after(self._ready_timeout_s) as until_ready:
                 while (report := await worker.receive()) is not None:
+                    if isinstance(report, PoolReport):
+                        self._pool.handle(worker, report)
+                        continue
                     if isinstance(report, Ready):
                         became_ready, until_ready.deadline = True, math.inf
+                    if isinstance(report, Loaded):
+                        parts = (part.part for part in report.parts)
+                        self._pool.loaded_for(worker, report.model, parts)
                     await self._on_report(self.device, report)
         finally:
             self._worker = None
             with anyio.CancelScope(shield=True):
                 reason = await worker.end()
+            self._pool.release(worker)
         if self._stopped_because:
             reason, self._stopped_because = self._stopped_because, ""
         elif until_ready.cancelled_caught:

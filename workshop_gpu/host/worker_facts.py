@@ -24,7 +24,8 @@ def facts(
         case protocol.Loading(model, done_bytes, total_bytes):
             found.append(events.SlotProgressed(device, model, done_bytes, total_bytes))
         case protocol.Loaded(model, weights_bytes, seconds_s):
-            found.append(events.SlotLoaded(device, model, weights_bytes, seconds_s))
+            parts = tuple(events.PartBytes(p.part, p.device_bytes) for p in report.parts)
+            found.append(events.SlotLoaded(device, model, weights_bytes, seconds_s, parts))
         case protocol.LoadFailed(model, error):
             found.append(events.LoadFailed(device, model, error))
         case protocol.Evicted(model, freed_bytes):

@@ -12,6 +12,7 @@ from typing import IO
 
 import msgspec
 
+from workshop_gpu.host.channel import Channel
 from workshop_gpu.host.devices import DeviceConfig
 from workshop_gpu.worker.protocol import (
     MAX_MESSAGE_BYTES,
@@ -36,13 +37,11 @@ class WorkerProcess:
     def __init__(
         self,
         process: asyncio.subprocess.Process,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
+        channel: Channel,
         log_path: Path,
     ) -> None:
         self._process = process
-        self._reader = reader
-        self._writer = writer
+        self._channel = channel
         self._log_path = log_path
 
     @classmethod
@@ -74,32 +73,33 @@ class WorkerProcess:
         finally:
             theirs.close()
             log.close()
-        reader, writer = await asyncio.open_unix_connection(sock=ours, limit=2**20)
-        return cls(process, reader, writer, log_path)
+        return cls(process, Channel(ours), log_path)
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
-    def send(self, order: ToWorker) -> None:
-        """Hands an order to the socket; a dead worker shows in `receive`, not here."""
-        if not self._writer.is_closing():
-            self._writer.write(frame(order))
+    def send(self, order: ToWorker, descriptor: int | None = None) -> None:
+        """Hands an order to the socket; a dead worker shows in `receive`, not here.
+
+        A descriptor that goes with it stays the caller's, who may close it at once.
+        """
+        self._channel.send(frame(order), descriptor)
 
     async def receive(self) -> FromWorker | None:
         """The next report, or None once the worker has ended or broke the protocol."""
         try:
-            length = int.from_bytes(await self._reader.readexactly(4), "big")
+            length = int.from_bytes(await self._channel.receive(4), "big")
             if length > MAX_MESSAGE_BYTES:
                 return None
-            return read_report(await self._reader.readexactly(length))
-        except (asyncio.IncompleteReadError, ConnectionError, msgspec.MsgspecError):
+            return read_report(await self._channel.receive(length))
+        except (EOFError, msgspec.MsgspecError):
             return None
 
     async def end(self) -> str:
         """Ends the process if it still runs; returns in words how it ended."""
         self.send(Shutdown())
-        self._writer.close()
+        self._channel.close()
         try:
             async with asyncio.timeout(_END_TIMEOUT_S):
                 await self._process.wait()

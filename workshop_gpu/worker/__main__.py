@@ -34,7 +34,7 @@ def main() -> None:
     from workshop_gpu.worker.engine import Engine
     from workshop_gpu.worker.moving import Mover
     from workshop_gpu.worker.pipelines import import_usual_classes
-    from workshop_gpu.worker.pool import NoPool
+    from workshop_gpu.worker.pool_link import PoolLink
     from workshop_gpu.worker.turns import Turns
 
     try:
@@ -45,7 +45,7 @@ def main() -> None:
     gc.collect()
     gc.freeze()  # the libraries' objects stay for ever: later collections need not visit them
     turns = Turns()
-    mover = Mover(device, link, turns, NoPool("the server offers no pool"))
+    mover = Mover(device, link, turns, PoolLink(link))
     mover.start()
     Engine(device, link, mover, turns).work_for_ever()
 

@@ -13,7 +13,7 @@ import torch
 
 from workshop_gpu.worker.layout import Block, bind, strayed, unbind
 from workshop_gpu.worker.pool import Part
-from workshop_gpu.worker.protocol import ModelSource
+from workshop_gpu.worker.protocol import ModelSource, PartBytes
 
 
 @dataclass(eq=False)
@@ -109,6 +109,12 @@ class OpenModel:
         """What it takes on the device; what its own components share counts once."""
         parts = {id(c.part): c.part.size_bytes for c in self.components}
         return sum(parts.values()) + self.computed_bytes
+
+    @property
+    def part_bytes(self) -> tuple[PartBytes, ...]:
+        """What its components' weights take on the device, by the names of their content."""
+        parts = {id(c.part): c.part for c in self.components}
+        return tuple(PartBytes(part.digest, part.size_bytes) for part in parts.values())
 
     @property
     def computed_bytes(self) -> int:

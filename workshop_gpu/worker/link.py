@@ -9,6 +9,7 @@ import queue
 import socket
 import sys
 import threading
+from collections import deque
 from typing import NoReturn
 
 import msgspec
@@ -19,6 +20,14 @@ EXIT_GONE = 0
 EXIT_BROKEN_STREAM = 3
 
 _LENGTH_BYTES = 4
+_MOST_DESCRIPTORS = 4
+"""In one read; the host sends one with a message."""
+
+Move = protocol.Load | protocol.Evict | protocol.FreePool
+"""What is done on the lane that moves models."""
+
+PoolAnswer = tuple[protocol.PoolAnswer, int | None]
+"""An answer of the weight pool and the descriptor that came with it, which the taker owns."""
 
 
 class Cancellations:
@@ -55,15 +64,19 @@ class Cancellations:
 class Link:
     """The socket to the host. `start` begins reading.
 
-    Then `jobs` fills with what is to be drawn, and `moves` with models to load and to evict.
+    Then `jobs` fills with what is to be drawn, `moves` with models to load and to evict, and
+    `pool_answers` with what the server's weight pool says.
     """
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._sending = threading.Lock()
         self.jobs: queue.SimpleQueue[protocol.Run] = queue.SimpleQueue()
-        self.moves: queue.SimpleQueue[protocol.Load | protocol.Evict] = queue.SimpleQueue()
+        self.moves: queue.SimpleQueue[Move] = queue.SimpleQueue()
+        self.take_overs: queue.SimpleQueue[protocol.TakeOver] = queue.SimpleQueue()
+        self.pool_answers: queue.SimpleQueue[PoolAnswer] = queue.SimpleQueue()
         self.cancellations = Cancellations()
+        self._descriptors: deque[int] = deque()
 
     def start(self) -> None:
         threading.Thread(target=self._read_for_ever, name="orders", daemon=True).start()
@@ -91,12 +104,20 @@ class Link:
                 self.cancellations.cancel(job)
             case protocol.Shutdown():
                 end_process(EXIT_GONE)
+            case protocol.TakeOver():
+                self.take_overs.put(order)
+            case protocol.PartGranted():
+                # None: it was lost on the way, because this process has too many files open.
+                descriptor = self._descriptors.popleft() if self._descriptors else None
+                self.pool_answers.put((order, descriptor))
+            case protocol.PartKept() | protocol.PartRefused():
+                self.pool_answers.put((order, None))
             case protocol.Run():
                 # Known before it is in the inbox: the lane may end it before this thread goes on.
                 for member in order.members:
                     self.cancellations.arrived(member.job)
                 self.jobs.put(order)
-            case protocol.Load() | protocol.Evict():
+            case protocol.Load() | protocol.Evict() | protocol.FreePool():
                 self.moves.put(order)
 
     def _next_body(self) -> bytes:
@@ -108,7 +129,12 @@ class Link:
     def _exactly(self, size_bytes: int, *, between_messages: bool) -> bytes:
         received = bytearray()
         while len(received) < size_bytes:
-            chunk = self._connection.recv(min(size_bytes - len(received), 1 << 20))
+            chunk, descriptors, _, _ = socket.recv_fds(
+                self._connection, min(size_bytes - len(received), 1 << 20), _MOST_DESCRIPTORS
+            )
+            for descriptor in descriptors:
+                os.set_inheritable(descriptor, False)
+                self._descriptors.append(descriptor)
             if not chunk:
                 if between_messages and not received:
                     end_process(EXIT_GONE)

@@ -110,13 +110,16 @@ class Mover:
                     self._load(order.source)
                 case protocol.Evict():
                     self._evict(order.model)
+                case protocol.FreePool(size_bytes):
+                    self._loader.free(size_bytes)
             cache_may_hold_memory = True
 
     def _load(self, source: protocol.ModelSource) -> None:
         started = time.monotonic()
 
         def report(done_bytes: int, total_bytes: int, bytes_per_s: float) -> None:
-            self._link.send(protocol.Loading(source.model, done_bytes, total_bytes))
+            progress = protocol.Loading(source.model, done_bytes, total_bytes, bytes_per_s)
+            self._link.send(progress)
 
         outcome = attempt(lambda: self._loader.load(source, report))
         if not isinstance(outcome, Success):
@@ -129,7 +132,14 @@ class Mover:
         self._prepare_previews(model)
         seconds_s = time.monotonic() - started
         self._link.send(
-            protocol.Loaded(source.model, model.weights_bytes, seconds_s, self._memory())
+            protocol.Loaded(
+                source.model,
+                model.weights_bytes,
+                seconds_s,
+                self._memory(),
+                parts=model.part_bytes,
+                no_pool=self._loader.no_pool_because,
+            )
         )
 
     def _prepare_previews(self, model: OpenModel) -> None:

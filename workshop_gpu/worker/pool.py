@@ -8,36 +8,14 @@ files again each time.
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Protocol
 
 import torch
 
 from workshop_gpu.worker.host_copy import HostCopy, OwnCopy, SharedCopy
 from workshop_gpu.worker.pinning import Pinned
-
-
-class PartState(Enum):
-    """What the memory of a granted block holds."""
-
-    EMPTY = "empty"
-    COMPLETE = "complete"
-
-
-@dataclass(frozen=True)
-class Grant:
-    """Memory for a block in the server's pool. Who gets it owns the descriptor."""
-
-    state: PartState
-    descriptor: int
-    size_bytes: int
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """There is no memory for this block in the pool."""
-
-    reason: str
+from workshop_gpu.worker.pool_link import Grant, Refusal
+from workshop_gpu.worker.protocol import PartState
 
 
 class PoolClient(Protocol):
@@ -173,6 +151,11 @@ class Parts:
             part.host = None
         if part.in_pool:
             self._client.drop(part.key)
+
+    @property
+    def pool_bytes(self) -> int:
+        """What the blocks of open models take in the server's pool."""
+        return sum(part.size_bytes for part in self._parts.values() if part.in_pool)
 
     @property
     def resident_bytes(self) -> int:

@@ -2,7 +2,12 @@
 
 A message is msgpack of one of the tagged structs below, behind its length as four bytes, big
 endian. Neither side ever unpickles anything. This file imports no torch: the host uses it too.
+
+With one message, `PartGranted`, a file descriptor comes over the socket (SCM_RIGHTS, beside the
+first bytes of the message): memory of the server's weight pool.
 """
+
+from enum import Enum
 
 import msgspec
 
@@ -100,7 +105,59 @@ class Shutdown(msgspec.Struct, frozen=True, tag="shutdown"):
     """End the process."""
 
 
-ToWorker = Load | Evict | Run | Cancel | Shutdown
+class TakeOver(msgspec.Struct, frozen=True, tag="take_over"):
+    """To a worker that stands by (`StandingBy`): be the worker of this device from now on.
+
+    `device` is "cuda" or "cpu", `gpu_uuid` the card ("" for cpu), `total_bytes` what a cpu device
+    pretends to have. Answered by Ready.
+    """
+
+    device: str
+    gpu_uuid: str = ""
+    total_bytes: int = 0
+
+
+class PartState(Enum):
+    """What the memory of a granted part of the weight pool holds."""
+
+    EMPTY = "empty"
+    COMPLETE = "complete"
+
+
+class PartGranted(msgspec.Struct, frozen=True, tag="part_granted"):
+    """Memory for a part, answering PartWanted, or PartFilled where the same bytes were there.
+
+    Its descriptor comes with this message and belongs to the receiver. A COMPLETE part may only
+    be read. An EMPTY one is this worker's to fill; it ends with PartFilled or PartDropped.
+    """
+
+    key: str
+    state: PartState
+    size_bytes: int
+
+
+class PartKept(msgspec.Struct, frozen=True, tag="part_kept"):
+    """Answers PartFilled: the pool has taken what was filled; the descriptor stays good."""
+
+    key: str
+
+
+class PartRefused(msgspec.Struct, frozen=True, tag="part_refused"):
+    """Answers PartWanted: there is no memory for this part in the pool, for this reason."""
+
+    key: str
+    reason: str
+
+
+class FreePool(msgspec.Struct, frozen=True, tag="free_pool"):
+    """Others need room: drop parts of models that are not on the device, so many bytes or all."""
+
+    size_bytes: int
+
+
+PoolAnswer = PartGranted | PartKept | PartRefused
+
+ToWorker = Load | Evict | Run | Cancel | Shutdown | TakeOver | PoolAnswer | FreePool
 
 
 # worker → host
@@ -117,6 +174,12 @@ class Memory(msgspec.Struct, frozen=True):
     ours_bytes: int
 
 
+class StandingBy(msgspec.Struct, frozen=True, tag="standing_by"):
+    """The process has imported everything and waits for TakeOver; it has touched no device."""
+
+    pid: int
+
+
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
     """The process has imported everything and its device answers."""
 
@@ -128,20 +191,34 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
 
 
 class Loading(msgspec.Struct, frozen=True, tag="loading"):
-    """A load goes on."""
+    """A load goes on; `bytes_per_s` is its speed of late (0: not known yet)."""
 
     model: str
     done_bytes: int
     total_bytes: int
+    bytes_per_s: float = 0.0
+
+
+class PartBytes(msgspec.Struct, frozen=True):
+    """What one component's weights take on the device. `part` names their content."""
+
+    part: str
+    device_bytes: int
 
 
 class Loaded(msgspec.Struct, frozen=True, tag="loaded"):
-    """The model stands ready; `weights_bytes` is what it really takes on the device."""
+    """The model stands ready; `weights_bytes` is what it really takes on the device.
+
+    `parts` are its components; models that share one name it alike. Where weights are not in the
+    server's pool, or not registered with the card, `no_pool` says why.
+    """
 
     model: str
     weights_bytes: int
     seconds_s: float
     memory: Memory
+    parts: tuple[PartBytes, ...] = ()
+    no_pool: str = ""
 
 
 class LoadFailed(msgspec.Struct, frozen=True, tag="load_failed"):
@@ -212,8 +289,39 @@ class MemoryReading(msgspec.Struct, frozen=True, tag="memory"):
     memory: Memory
 
 
+class PartWanted(msgspec.Struct, frozen=True, tag="part_wanted"):
+    """Ask the weight pool for a part; answered by PartGranted or PartRefused, maybe after a while.
+
+    `key` names the content: "sha256:…" where the digest is known, else the file's identity with
+    the dtype and the layout. A worker asks for one part at a time.
+    """
+
+    key: str
+    size_bytes: int
+
+
+class PartFilled(msgspec.Struct, frozen=True, tag="part_filled"):
+    """An EMPTY part has all its bytes, and no writable mapping of it is left.
+
+    `digest` is of its content. Answered by PartKept, or by PartGranted where the pool has the
+    same content already: then that one is to be used, and the own descriptor closed.
+    """
+
+    key: str
+    digest: str
+
+
+class PartDropped(msgspec.Struct, frozen=True, tag="part_dropped"):
+    """The worker uses this part no longer, or could not fill it. Not answered."""
+
+    key: str
+
+
+PoolReport = PartWanted | PartFilled | PartDropped
+
 FromWorker = (
-    Ready
+    StandingBy
+    | Ready
     | Loading
     | Loaded
     | LoadFailed
@@ -224,6 +332,7 @@ FromWorker = (
     | Failed
     | Stopped
     | MemoryReading
+    | PoolReport
 )
 
 _encoder = msgspec.msgpack.Encoder()

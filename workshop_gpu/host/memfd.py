@@ -1,0 +1,71 @@
+"""Memory that the server and its workers share: what only Linux can do, in one file.
+
+A memfd lives as long as any process has a descriptor of it, so the server's outlives its workers.
+Seals keep what is shared as it is: nobody can cut it off under a reader's mapping, which would
+kill the reader by a signal. Against writing it is sealed where no GPU driver must map it: a
+driver may refuse to register memory that the process cannot write, and without registered memory
+copies to the card are slow.
+"""
+
+import errno
+import os
+import sys
+from enum import Enum
+
+_F_SEAL_FUTURE_WRITE = 0x0010
+"""Linux 5.1; the standard library has no name for it."""
+
+
+class Sealing(Enum):
+    """What a complete part is kept from."""
+
+    SIZE = "size"
+    CONTENT = "content"
+
+
+def why_not() -> str:
+    """Why there is no shared memory of this kind here; "" where there is."""
+    if not sys.platform.startswith("linux"):
+        return "sharing memory with the workers needs Linux"
+    try:
+        os.close(create(0))
+    except OSError as error:
+        return f"the system refuses shared memory (memfd): {error.strerror}"
+    return ""
+
+
+def create(size_bytes: int) -> int:
+    """A descriptor of so many zeros, which take memory only once they are written.
+
+    Its size can never change. Raises OSError.
+    """
+    descriptor = os.memfd_create("workshop-gpu-weights", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        import fcntl  # not there on every system that imports this file
+
+        os.ftruncate(descriptor, size_bytes)
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def seal_content(descriptor: int) -> None:
+    """From now on nobody can write to it. Raises OSError.
+
+    Where somebody has mapped it to write, that mapping alone stays as it is.
+    """
+    import fcntl
+
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE)
+    except OSError as error:
+        if error.errno != errno.EBUSY:
+            raise
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _F_SEAL_FUTURE_WRITE)
+
+
+def taken_bytes(descriptor: int) -> int:
+    """How much memory it takes by now."""
+    return os.fstat(descriptor).st_blocks * 512

@@ -1,0 +1,58 @@
+"""The server's weight pool as a worker sees it: asking for parts over the socket."""
+
+from dataclasses import dataclass
+
+from workshop_gpu.worker import protocol
+from workshop_gpu.worker.link import Link
+
+_LOST = "the memory's descriptor did not arrive: this process has too many files open"
+
+
+@dataclass(frozen=True)
+class Grant:
+    """Memory for a part in the server's pool. Who gets it owns the descriptor."""
+
+    state: protocol.PartState
+    descriptor: int
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """There is no memory for this part in the pool."""
+
+    reason: str
+
+
+class PoolLink:
+    """Asks the pool and waits for its answer. Only one thread may use it, the one that loads."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    def want(self, key: str, size_bytes: int) -> Grant | Refusal:
+        """Ask for a part. Waits while another worker is filling the same."""
+        self._link.send(protocol.PartWanted(key, size_bytes))
+        return self._granted()
+
+    def filled(self, key: str, digest: str) -> Grant | None:
+        """The part is complete. A grant in return: the pool had the same bytes already."""
+        self._link.send(protocol.PartFilled(key, digest))
+        answer = self._granted()
+        return answer if isinstance(answer, Grant) else None
+
+    def drop(self, key: str) -> None:
+        """The worker uses the part no longer, or could not fill it."""
+        self._link.send(protocol.PartDropped(key))
+
+    def _granted(self) -> Grant | Refusal:
+        match self._link.pool_answers.get():
+            case protocol.PartGranted() as granted, int(descriptor):
+                return Grant(granted.state, descriptor, granted.size_bytes)
+            case protocol.PartGranted(key=key), None:
+                self.drop(key)
+                return Refusal(_LOST)
+            case protocol.PartRefused(reason=reason), None:
+                return Refusal(reason)
+            case _:
+                return Refusal("")
