@@ -41,9 +41,7 @@ class PoolUser:
 class Host:
     """One worker process and our end of its socket, with a weight pool behind it."""
 
-    def __init__(
-        self, *options: str, pool: WeightPool | None = None, **environment: str
-    ) -> None:
+    def __init__(self, *options: str, pool: WeightPool | None = None, **environment: str) -> None:
         ours, theirs = socket.socketpair()
         self.connection = ours
         self.pool = pool or WeightPool(POOL_BYTES)

@@ -26,10 +26,11 @@ from workshop_gpu.host.driver import Driver
 from workshop_gpu.host.event_log import EventLog
 from workshop_gpu.host.foreign import ForeignProcesses
 from workshop_gpu.host.image_store import ImageStore
-from workshop_gpu.host.memfd import Sealing
 from workshop_gpu.host.kept import Kept
+from workshop_gpu.host.memfd import Sealing
 from workshop_gpu.host.records import JobRecord, JobRecords, Participant
 from workshop_gpu.host.reserving import Reservations
+from workshop_gpu.host.spare import SpareWorker
 from workshop_gpu.host.supervisor import Supervisor
 from workshop_gpu.host.weight_pool import WeightPool
 from workshop_gpu.host.worker_facts import facts
@@ -46,13 +47,15 @@ _LEARNED_S = 5.0
 class RuntimeSettings(msgspec.Struct, frozen=True):
     """How a runtime is set up. `threads` is the number of CPU threads per worker (0: its own
     choice), `kept_jobs` how many ended jobs and their images are remembered. `pool_bytes` is the
-    weight pool's budget (None: half of the memory that is available at the start; 0: no pool)."""
+    weight pool's budget (None: half of the memory that is available at the start; 0: no pool),
+    `spare_worker` whether a process stands by for a worker that dies."""
 
     devices: tuple[DeviceConfig, ...]
     data_folder: Path
     threads: int = 0
     kept_jobs: int = 1000
     pool_bytes: int | None = None
+    spare_worker: bool = False
     conductor: Settings = Settings()
 
 
@@ -118,20 +121,23 @@ class Runtime:
         self.reservations = Reservations(self._ask, self.snapshot, devices)
         self.foreign = foreign or ForeignProcesses()
         self._processes: dict[str, tuple[events.ForeignProcess, ...]] = {}
-        cards = any(device.gpu_uuid for device in settings.devices)
+        cards = tuple(device.gpu_uuid for device in settings.devices if device.gpu_uuid)
         self.pool = WeightPool(
             settings.pool_bytes,
             sealing=Sealing.SIZE if cards else Sealing.CONTENT,
             log=self._log,
         )
+        logs = settings.data_folder / "logs"
+        self.spare = SpareWorker(logs, settings.threads, cards, self._log)
         self._supervisors = {
             device.id: Supervisor(
                 device,
-                settings.data_folder / "logs",
+                logs,
                 settings.threads,
                 self.pool,
                 on_report=self._on_report,
                 on_end=self._on_worker_end,
+                start=self.spare.start,
                 log=self._log,
             )
             for device in settings.devices
@@ -181,6 +187,8 @@ class Runtime:
             self._first_reading.set()
             for supervisor in self._supervisors.values():
                 group.start_soon(supervisor.run)
+            if self.settings.spare_worker:
+                group.start_soon(self.spare.run)
             group.start_soon(self._keep_time)
             if any(device.gpu_uuid for device in self.settings.devices):
                 group.start_soon(self._watch_processes)
@@ -413,6 +421,7 @@ class Runtime:
             case protocol.Ready():
                 self.device_names[device.id] = report.device_name
                 self.worker_versions[device.id] = report.versions
+                self.spare.worker_is_ready()
             case protocol.Progress() if report.preview:
                 self.events.append(
                     Preview(report.job, report.step, report.steps, report.image, report.preview)

@@ -18,6 +18,7 @@ from workshop_gpu.worker.protocol import (
     MAX_MESSAGE_BYTES,
     FromWorker,
     Shutdown,
+    TakeOver,
     ToWorker,
     frame,
     read_report,
@@ -48,23 +49,39 @@ class WorkerProcess:
     async def start(
         cls, device: DeviceConfig, log_folder: Path, threads: int = 0
     ) -> "WorkerProcess":
-        """Starts the process; its first report is `Ready`, seconds later."""
+        """Starts the process; its first report is `Ready`, seconds later. Raises OSError."""
+        options = ["--device", device.torch_device, "--total-bytes", str(device.total_bytes)]
+        return await cls._start(
+            options, threads, _environment(device.gpu_uuid), _log_path(log_folder, device)
+        )
+
+    @classmethod
+    async def stand_by(
+        cls, log_folder: Path, threads: int, cards: tuple[str, ...]
+    ) -> "WorkerProcess":
+        """Starts a process for a device that is named later, with `take_over`.
+
+        `cards` are the UUIDs of those that it may be. Its first report is `StandingBy`.
+        Raises OSError.
+        """
+        environment = _environment(",".join(cards))
+        return await cls._start(
+            ["--stand-by"], threads, environment, log_folder / "worker-spare.log"
+        )
+
+    @classmethod
+    async def _start(
+        cls, options: list[str], threads: int, environment: dict[str, str], log_path: Path
+    ) -> "WorkerProcess":
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        log_path = log_folder / f"worker-{device.id.replace(':', '-')}.log"
-        command = [
-            sys.executable, "-m", "workshop_gpu.worker",
-            "--device", device.torch_device,
-            "--total-bytes", str(device.total_bytes),
-            "--fd", str(theirs.fileno()),
-        ]  # fmt: skip
-        if threads:
-            command += ["--threads", str(threads)]
+        command = [sys.executable, "-m", "workshop_gpu.worker", "--fd", str(theirs.fileno())]
+        command += [*options, *(["--threads", str(threads)] if threads else [])]
         log = _open_log(log_path)
         try:
             process = await asyncio.create_subprocess_exec(
                 *command,
                 pass_fds=[theirs.fileno()],
-                env=_environment(device),
+                env=environment,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -78,6 +95,14 @@ class WorkerProcess:
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    def take_over(self, device: DeviceConfig, log_folder: Path) -> None:
+        """Makes a process that stands by the worker of this device; it answers with `Ready`."""
+        log_path = _log_path(log_folder, device)
+        with contextlib.suppress(OSError):  # then it keeps its log's name
+            _set_aside(log_path)
+            self._log_path = self._log_path.replace(log_path)
+        self.send(TakeOver(device.torch_device, device.gpu_uuid, device.total_bytes))
 
     def send(self, order: ToWorker, descriptor: int | None = None) -> None:
         """Hands an order to the socket; a dead worker shows in `receive`, not here.
@@ -135,16 +160,24 @@ class WorkerProcess:
 def _open_log(path: Path) -> IO[bytes]:
     """The worker's log is begun anew at each start; the one before is kept beside it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    if path.exists():
-        path.replace(path.with_suffix(".previous.log"))
+    _set_aside(path)
     return open(path, "wb")
 
 
-def _environment(device: DeviceConfig) -> dict[str, str]:
-    """The server's environment, less its secrets, with this worker's one card visible."""
+def _set_aside(log_path: Path) -> None:
+    if log_path.exists():
+        log_path.replace(log_path.with_suffix(".previous.log"))
+
+
+def _log_path(folder: Path, device: DeviceConfig) -> Path:
+    return folder / f"worker-{device.id.replace(':', '-')}.log"
+
+
+def _environment(visible_cards: str) -> dict[str, str]:
+    """The server's environment, less its secrets, with this worker's card visible."""
     kept = {name: value for name, value in os.environ.items() if not _SECRET.search(name)}
     return kept | {
-        "CUDA_VISIBLE_DEVICES": device.gpu_uuid,
+        "CUDA_VISIBLE_DEVICES": visible_cards,
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "HF_HUB_OFFLINE": "1",
         "PYTHONUNBUFFERED": "1",

@@ -1,7 +1,8 @@
 """`python -m workshop_gpu.worker --device cuda --fd 7`: one worker for one GPU.
 
 The host sets CUDA_VISIBLE_DEVICES, so a worker's card is always cuda:0. `--fd` is the number of
-an inherited, connected Unix stream socket.
+an inherited, connected Unix stream socket. With `--stand-by` instead of `--device`, the host names
+the device once it needs the worker.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import warnings
 
 from workshop_gpu.worker.lifeline import die_with_parent
 from workshop_gpu.worker.link import Link, end_process
+from workshop_gpu.worker.protocol import StandingBy
 
 EXIT_NO_DEVICE = 4
 
@@ -30,6 +32,9 @@ def main() -> None:
     link = Link(socket.socket(fileno=options.fd))
     link.start()  # before the imports: a server that dies meanwhile must not leave us behind
 
+    if options.stand_by:
+        _stand_by(link, options)
+
     from workshop_gpu.worker.devices import DeviceUnusable, open_device
     from workshop_gpu.worker.engine import Engine
     from workshop_gpu.worker.moving import Mover
@@ -41,22 +46,55 @@ def main() -> None:
         device = open_device(options.device, options.total_bytes, options.threads)
     except DeviceUnusable as problem:
         end_process(EXIT_NO_DEVICE, str(problem))
+    if options.stand_by and not _is_card(device.uuid, options.gpu_uuid):
+        end_process(EXIT_NO_DEVICE, f"this process came to the card {device.uuid} instead")
     import_usual_classes()
-    gc.collect()
-    gc.freeze()  # the libraries' objects stay for ever: later collections need not visit them
+    _freeze()
     turns = Turns()
     mover = Mover(device, link, turns, PoolLink(link))
     mover.start()
     Engine(device, link, mover, turns).work_for_ever()
 
 
+def _stand_by(link: Link, options: argparse.Namespace) -> None:
+    """Import everything without touching a card, then wait for the device to work on.
+
+    CUDA reads CUDA_VISIBLE_DEVICES once, when it starts. torch must therefore not start it to
+    answer a library that asks at its import whether there is a card; it asks the driver instead.
+    """
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
+    from workshop_gpu.worker.pipelines import import_usual_classes
+
+    import_usual_classes()
+    _freeze()
+    link.send(StandingBy(os.getpid()))
+    wanted = link.take_overs.get()
+    os.environ["CUDA_VISIBLE_DEVICES"] = wanted.gpu_uuid
+    options.device, options.total_bytes = wanted.device, wanted.total_bytes
+    options.gpu_uuid = wanted.gpu_uuid
+
+
+def _is_card(uuid: str, wanted: str) -> bool:
+    """Whether it is the card that was asked for, as far as the driver's names tell."""
+    return uuid == wanted or not uuid or not wanted.startswith("GPU-")
+
+
+def _freeze() -> None:
+    """The libraries' objects stay for ever: later collections need not visit them."""
+    gc.collect()
+    gc.freeze()
+
+
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m workshop_gpu.worker")
-    parser.add_argument("--device", choices=["cuda", "cpu"], required=True)
+    parser.add_argument("--device", choices=["cuda", "cpu"])
+    parser.add_argument("--stand-by", action="store_true", help="the host names the device later")
     parser.add_argument("--total-bytes", type=int, default=0, help="pretended VRAM of the cpu")
     parser.add_argument("--fd", type=int, required=True, help="the socket to the host")
     parser.add_argument("--threads", type=int, default=0, help="CPU threads (0: torch decides)")
     options = parser.parse_args()
+    if bool(options.device) == options.stand_by:
+        parser.error("either --device or --stand-by is needed")
     if options.device == "cpu" and options.total_bytes <= 0:
         parser.error("--device cpu needs --total-bytes, the VRAM that it pretends to have")
     return options

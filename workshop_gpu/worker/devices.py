@@ -27,6 +27,8 @@ class Device(Protocol):
 
     torch_device: torch.device
     name: str
+    uuid: str
+    """The card's, as the driver writes it; "" where there is none."""
     total_bytes: int
     default_dtype: torch.dtype
 
@@ -58,6 +60,7 @@ class CpuDevice:
     def __init__(self, total_bytes: int) -> None:
         self.torch_device = torch.device("cpu")
         self.name = "CPU"
+        self.uuid = ""
         self.total_bytes = total_bytes
         self.default_dtype = torch.float32
 
@@ -99,6 +102,7 @@ class CudaDevice:
         self.name = str(properties.name)
         self.total_bytes = int(torch.cuda.mem_get_info()[1])
         self.default_dtype = torch.bfloat16
+        self.uuid = f"GPU-{self._uuid}" if self._uuid else ""
         self._context_bytes = self._measure_context(used_before)
         self.transfers = torch.cuda.Stream()
         self._peak = _Peak()

@@ -1,0 +1,105 @@
+"""The spare worker: a process with everything imported stands by, so that a restart takes little.
+
+Importing the libraries takes seconds, from a cold disk many. The spare has done that; it touches
+no card before it takes a device over.
+"""
+
+import asyncio
+import logging
+from pathlib import Path
+
+import anyio
+
+from workshop_gpu.host.devices import DeviceConfig
+from workshop_gpu.host.worker_process import WorkerProcess
+from workshop_gpu.worker.protocol import StandingBy
+
+_PAUSES_S = (0.0, 3.0, 10.0)
+"""Before the first, second, … start in a row of a spare that was of no use."""
+_IMPORTS_TIMEOUT_S = 300.0
+
+
+class SpareWorker:
+    """Starts the devices' workers, from the spare where one stands by; keeps the spare.
+
+    `cards` are the UUIDs of the cards that it may have to take over.
+    """
+
+    def __init__(
+        self, log_folder: Path, threads: int, cards: tuple[str, ...], log: logging.Logger
+    ) -> None:
+        self._log_folder = log_folder
+        self._threads = threads
+        self._cards = cards
+        self._log = log
+        self._standing_by: WorkerProcess | None = None
+        self._is_time = asyncio.Event()
+        self._taken = asyncio.Event()
+        self._let_go = asyncio.Event()
+
+    @property
+    def pid(self) -> int | None:
+        """The process that stands by now."""
+        return self._standing_by.pid if self._standing_by else None
+
+    async def start(self, device: DeviceConfig, log_folder: Path, threads: int) -> WorkerProcess:
+        """A worker for this device; it reports Ready by itself. Raises OSError."""
+        worker = self._standing_by
+        if worker is None:
+            return await WorkerProcess.start(device, log_folder, threads)
+        self._standing_by = None
+        # The next one is not to take the cores from this one: it waits for a worker to be ready.
+        self._is_time = asyncio.Event()
+        self._taken.set()
+        await self._let_go.wait()  # until nobody else reads from it
+        worker.take_over(device, log_folder)
+        return worker
+
+    def worker_is_ready(self) -> None:
+        """A device's worker has begun to work: now a spare may be prepared."""
+        self._is_time.set()
+
+    async def run(self) -> None:
+        """Keeps a spare until cancelled, or until it was of no use too often in a row."""
+        failures = 0
+        while failures < len(_PAUSES_S):
+            await self._is_time.wait()
+            await anyio.sleep(_PAUSES_S[failures])
+            reason = await self._keep_one()
+            failures = failures + 1 if reason else 0
+            if reason:
+                self._log.warning("The spare worker ended (%s).", reason)
+        self._log.warning("There is no spare worker any more: restarts take longer.")
+
+    async def _keep_one(self) -> str:
+        """One spare, until it is taken: then "". Otherwise how it ended."""
+        self._taken, self._let_go = asyncio.Event(), asyncio.Event()
+        try:
+            worker = await WorkerProcess.stand_by(self._log_folder, self._threads, self._cards)
+        except OSError as error:
+            return f"it could not be started: {error.strerror or error}"
+        reason, report = "", None
+        try:
+            with anyio.move_on_after(_IMPORTS_TIMEOUT_S):
+                report = await worker.receive()
+            if isinstance(report, StandingBy):
+                self._standing_by = worker
+                await self._until_taken_or_ended(worker)
+        finally:
+            self._standing_by = None
+            if not self._taken.is_set():
+                with anyio.CancelScope(shield=True):
+                    reason = await worker.end()
+            self._let_go.set()
+        return reason
+
+    async def _until_taken_or_ended(self, worker: WorkerProcess) -> None:
+        async with anyio.create_task_group() as group:
+
+            async def until_ended() -> None:
+                await worker.receive()  # it says nothing while it stands by
+                group.cancel_scope.cancel()
+
+            group.start_soon(until_ended)
+            await self._taken.wait()
+            group.cancel_scope.cancel()
