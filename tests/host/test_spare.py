@@ -14,14 +14,14 @@ from workshop_gpu.host.runtime import Runtime, RuntimeSettings
 DEVICE = DeviceConfig("cpu:0", "CPU", "", 10**9)
 
 
-async def until(condition, timeout_s=120.0):
-    async with asyncio.timeout(timeout_s):
-        while not condition():
-            await asyncio.sleep(0.02)
-
-
-def slot_states(runtime, model):
-    return [slot.state for slot in runtime.snapshot().slots if slot.model == model]
+async def until_ready(runtime, model, ready=True):
+    """Waits until the model stands ready, or does so no longer."""
+    while True:
+        position = runtime.events.position
+        slots = [slot for slot in runtime.snapshot().slots if slot.model == model]
+        if any(slot.state is SlotState.READY for slot in slots) is ready:
+            return
+        await runtime.events.grown(position)
 
 
 @pytest.fixture
@@ -36,17 +36,20 @@ def test_the_spare_takes_the_place_of_a_worker_that_died_and_weights_outlive_it(
             supervisor = runtime._supervisors["cpu:0"]
             await runtime.catalogue_read()
             runtime.load("shapes")
-            await until(lambda: SlotState.READY in slot_states(runtime, "shapes"))
-            await until(lambda: runtime.spare.pid is not None)
-            spare, first, parts = runtime.spare.pid, supervisor.pid, runtime.pool.state().parts
-            assert all(part.models == ("shapes",) and part.workers == 1 for part in parts)
+            await until_ready(runtime, "shapes")
+            spare, first, parts = (
+                await runtime.spare.stands_by(),
+                supervisor.pid,
+                runtime.pool.state().parts,
+            )
+            assert {(part.models, part.workers) for part in parts} == {(("shapes",), 1)}
             os.kill(first, signal.SIGKILL)
-            await until(lambda: supervisor.pid == spare)
-            await until(lambda: runtime.spare.pid not in (None, spare))
+            await until_ready(runtime, "shapes", ready=False)
             runtime.load("shapes")
-            await until(lambda: SlotState.READY in slot_states(runtime, "shapes"))
+            await until_ready(runtime, "shapes")
+            assert supervisor.pid == spare
             assert runtime.pool.state().parts == parts
-            return first, spare, runtime.spare.pid
+            return first, spare, await runtime.spare.stands_by()
 
     pids = asyncio.run(scenario())
     assert len(set(pids)) == 3

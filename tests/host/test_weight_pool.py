@@ -1,3 +1,4 @@
+import mmap
 import os
 import random
 
@@ -5,14 +6,12 @@ import pytest
 
 from workshop_gpu.host import memfd
 from workshop_gpu.host.host_memory import HostMemory
-from workshop_gpu.host.memfd import Sealing
 from workshop_gpu.host.weight_pool import WeightPool
 from workshop_gpu.worker.protocol import (
     FreePool,
     PartDropped,
     PartFilled,
     PartGranted,
-    PartKept,
     PartRefused,
     PartState,
     PartWanted,
@@ -87,7 +86,7 @@ def test_what_one_worker_has_filled_another_reads(pool):
     assert first.want("file:a", 5) == PartGranted("file:a", EMPTY, 5)
     first.write(b"bytes")
     pool.handle(first, PartFilled("file:a", "sha256:a"))
-    assert first.last == PartKept("file:a")
+    assert first.last == PartGranted("file:a", COMPLETE, 5)
     assert second.want("file:a", 5) == PartGranted("file:a", COMPLETE, 5)
     assert second.read() == b"bytes"
 
@@ -234,33 +233,41 @@ def test_when_memory_runs_short_the_unused_leaves_and_workers_are_asked_once(mak
     pool.close()
 
 
-@pytest.mark.parametrize("sealing", list(Sealing))
-def test_a_complete_part_keeps_its_size(make_pool, sealing):
-    pool = make_pool(sealing=sealing)
+def test_a_complete_part_can_be_changed_by_nobody(pool):
     worker = Worker(pool)
-    worker.fill("a")
+    worker.want("a")
+    filling = worker.descriptor
     for size_bytes in (10, 2000):
         with pytest.raises(PermissionError):
-            os.ftruncate(worker.descriptor, size_bytes)
+            os.ftruncate(filling, size_bytes)
+    pool.handle(worker, PartFilled("a", "digest"))
+    for descriptor in (filling, worker.descriptor):
+        writable = os.open(f"/proc/self/fd/{descriptor}", os.O_RDWR)
+        for change in (lambda fd: os.pwrite(fd, b"other", 0), lambda fd: os.ftruncate(fd, 10)):
+            with pytest.raises(PermissionError):
+                change(writable)
+        os.close(writable)
 
 
-def test_a_part_with_sealed_content_cannot_be_written(make_pool):
-    worker = Worker(make_pool(sealing=Sealing.CONTENT))
-    worker.fill("a")
-    with pytest.raises(PermissionError):
-        worker.write(b"other")
+def test_a_complete_part_is_mapped_for_reading_and_privately_for_writing(pool):
+    worker = Worker(pool)
+    worker.fill("a", content=b"bytes")
+    shared = mmap.mmap(worker.descriptor, 5, mmap.MAP_SHARED, mmap.PROT_READ)
+    private = mmap.mmap(worker.descriptor, 5, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE)
+    private[:] = b"other"
+    assert shared[:] == b"bytes"
 
 
 def test_a_mapping_to_write_does_not_stand_in_the_way_of_sealing():
-    import mmap
-
     descriptor = memfd.create(5)
     mapping = mmap.mmap(descriptor, 5)
-    memfd.seal_content(descriptor)
+    reader = memfd.sealed(descriptor)
+    writable = os.open(f"/proc/self/fd/{reader}", os.O_RDWR)
     with pytest.raises(PermissionError):
-        os.pwrite(descriptor, b"other", 0)
+        os.pwrite(writable, b"other", 0)
     mapping.close()
-    os.close(descriptor)
+    os.close(writable)
+    os.close(reader)
 
 
 def test_no_descriptor_is_left_open(make_pool):

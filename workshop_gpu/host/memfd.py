@@ -2,25 +2,15 @@
 
 A memfd lives as long as any process has a descriptor of it, so the server's outlives its workers.
 Seals keep what is shared as it is: nobody can cut it off under a reader's mapping, which would
-kill the reader by a signal. Against writing it is sealed where no GPU driver must map it: a
-driver may refuse to register memory that the process cannot write, and without registered memory
-copies to the card are slow.
+kill the reader by a signal, and nobody can write to what is complete.
 """
 
 import errno
 import os
 import sys
-from enum import Enum
 
 _F_SEAL_FUTURE_WRITE = 0x0010
 """Linux 5.1; the standard library has no name for it."""
-
-
-class Sealing(Enum):
-    """What a complete part is kept from."""
-
-    SIZE = "size"
-    CONTENT = "content"
 
 
 def why_not() -> str:
@@ -51,19 +41,24 @@ def create(size_bytes: int) -> int:
     return descriptor
 
 
-def seal_content(descriptor: int) -> None:
-    """From now on nobody can write to it. Raises OSError.
+def sealed(descriptor: int) -> int:
+    """Seals the content; returns a descriptor for reading in the place of this one. Raises OSError.
 
-    Where somebody has mapped it to write, that mapping alone stays as it is.
+    Where somebody has mapped it to write, that mapping alone stays as it is. Linux before 6.7
+    shows sealed memory only by a descriptor that was opened for reading.
     """
     import fcntl
 
+    reader = os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE)
     except OSError as error:
         if error.errno != errno.EBUSY:
+            os.close(reader)
             raise
         fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _F_SEAL_FUTURE_WRITE)
+    os.close(descriptor)
+    return reader
 
 
 def taken_bytes(descriptor: int) -> int:

@@ -27,7 +27,6 @@ from workshop_gpu.host.event_log import EventLog
 from workshop_gpu.host.foreign import ForeignProcesses
 from workshop_gpu.host.image_store import ImageStore
 from workshop_gpu.host.kept import Kept
-from workshop_gpu.host.memfd import Sealing
 from workshop_gpu.host.records import JobRecord, JobRecords, Participant
 from workshop_gpu.host.reserving import Reservations
 from workshop_gpu.host.spare import SpareWorker
@@ -122,11 +121,7 @@ class Runtime:
         self.foreign = foreign or ForeignProcesses()
         self._processes: dict[str, tuple[events.ForeignProcess, ...]] = {}
         cards = tuple(device.gpu_uuid for device in settings.devices if device.gpu_uuid)
-        self.pool = WeightPool(
-            settings.pool_bytes,
-            sealing=Sealing.SIZE if cards else Sealing.CONTENT,
-            log=self._log,
-        )
+        self.pool = WeightPool(settings.pool_bytes, log=self._log)
         logs = settings.data_folder / "logs"
         self.spare = SpareWorker(logs, settings.threads, cards, self._log)
         self._supervisors = {

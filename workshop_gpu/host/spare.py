@@ -33,14 +33,10 @@ class SpareWorker:
         self._cards = cards
         self._log = log
         self._standing_by: WorkerProcess | None = None
+        self._stands_by = asyncio.Event()
         self._is_time = asyncio.Event()
         self._taken = asyncio.Event()
         self._let_go = asyncio.Event()
-
-    @property
-    def pid(self) -> int | None:
-        """The process that stands by now."""
-        return self._standing_by.pid if self._standing_by else None
 
     async def start(self, device: DeviceConfig, log_folder: Path, threads: int) -> WorkerProcess:
         """A worker for this device; it reports Ready by itself. Raises OSError."""
@@ -48,12 +44,19 @@ class SpareWorker:
         if worker is None:
             return await WorkerProcess.start(device, log_folder, threads)
         self._standing_by = None
+        self._stands_by.clear()
         # The next one is not to take the cores from this one: it waits for a worker to be ready.
         self._is_time = asyncio.Event()
         self._taken.set()
         await self._let_go.wait()  # until nobody else reads from it
         worker.take_over(device, log_folder)
         return worker
+
+    async def stands_by(self) -> int:
+        """Waits until a process stands by; returns its number."""
+        while self._standing_by is None:
+            await self._stands_by.wait()
+        return self._standing_by.pid
 
     def worker_is_ready(self) -> None:
         """A device's worker has begun to work: now a spare may be prepared."""
@@ -84,9 +87,11 @@ class SpareWorker:
                 report = await worker.receive()
             if isinstance(report, StandingBy):
                 self._standing_by = worker
+                self._stands_by.set()
                 await self._until_taken_or_ended(worker)
         finally:
             self._standing_by = None
+            self._stands_by.clear()
             if not self._taken.is_set():
                 with anyio.CancelScope(shield=True):
                     reason = await worker.end()

@@ -13,7 +13,6 @@ from typing import Protocol
 from workshop_gpu.conductor.errors import gigabytes
 from workshop_gpu.host import host_memory, memfd
 from workshop_gpu.host.host_memory import HostMemory
-from workshop_gpu.host.memfd import Sealing
 from workshop_gpu.worker import protocol
 from workshop_gpu.worker.protocol import PartState
 
@@ -78,13 +77,11 @@ class WeightPool:
         self,
         budget_bytes: int | None = None,
         *,
-        sealing: Sealing = Sealing.SIZE,
         log: logging.Logger | None = None,
         read_memory: Callable[[], HostMemory] = host_memory.read,
     ) -> None:
         memory = read_memory()
         self._read_memory = read_memory
-        self._sealing = sealing
         self._log = log or logging.getLogger("workshop_gpu")
         self._floor_bytes = floor_bytes(memory)
         self._budget_bytes = usual_budget_bytes(memory) if budget_bytes is None else budget_bytes
@@ -205,7 +202,7 @@ class WeightPool:
         part = self._in_use.get((user, key))
         if part is None or part.filler is not user:
             # A worker that reports what it never got: there is nothing to keep of it.
-            user.send(protocol.PartKept(key))
+            user.send(protocol.PartRefused(key, "this worker was not filling it"))
             return
         there = self._complete.get(digest)
         if there is not None and there.size_bytes == part.size_bytes:
@@ -215,18 +212,17 @@ class WeightPool:
             self._grant_complete(user, key, there)
         else:
             part.filler = None
-            if self._sealing is Sealing.CONTENT:
-                self._seal(part)
+            self._seal(part)
             part.names.clear()
             self._name(part, digest)
             self._name(part, key)
-            user.send(protocol.PartKept(key))
+            self._grant_complete(user, key, part)
         self._serve_waiting(key)
 
     def _seal(self, part: _Part) -> None:
         try:
-            memfd.seal_content(part.descriptor)
-        except OSError as error:
+            part.descriptor = memfd.sealed(part.descriptor)
+        except OSError as error:  # it can be used all the same
             self._log.debug("A part of the pool could not be sealed: %s", error.strerror)
 
     def _dropped(self, user: PoolUser, key: str) -> None:

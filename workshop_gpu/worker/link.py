@@ -110,7 +110,7 @@ class Link:
                 # None: it was lost on the way, because this process has too many files open.
                 descriptor = self._descriptors.popleft() if self._descriptors else None
                 self.pool_answers.put((order, descriptor))
-            case protocol.PartKept() | protocol.PartRefused():
+            case protocol.PartRefused():
                 self.pool_answers.put((order, None))
             case protocol.Run():
                 # Known before it is in the inbox: the lane may end it before this thread goes on.

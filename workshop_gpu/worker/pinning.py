@@ -14,7 +14,8 @@ import torch
 
 CHUNK_BYTES = 256 * 2**20
 _READ_ONLY_FLAG = 8
-"""cudaHostRegisterReadOnly, for memory that this process may not write."""
+"""cudaHostRegisterReadOnly: the card only reads it. The pool's memory is sealed against writing,
+and the driver refuses to register that in any other way; not every system knows this one."""
 
 
 class Pinned:
@@ -88,7 +89,7 @@ def _cudart() -> Any:
 
 def _register(address: int, size_bytes: int) -> str:
     """Register; the driver's reason where it refuses, after which torch must not stumble on it."""
-    for flags in (0, _READ_ONLY_FLAG):
+    for flags in (_READ_ONLY_FLAG, 0):
         error = _cudart().cudaHostRegister(address, size_bytes, flags)
         if int(error) == 0:
             return ""

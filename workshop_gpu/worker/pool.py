@@ -153,11 +153,6 @@ class Parts:
             self._client.drop(part.key)
 
     @property
-    def pool_bytes(self) -> int:
-        """What the blocks of open models take in the server's pool."""
-        return sum(part.size_bytes for part in self._parts.values() if part.in_pool)
-
-    @property
     def resident_bytes(self) -> int:
         """What the blocks on the device take there; shared ones once."""
         return sum(part.size_bytes for part in self._parts.values() if part.residents)

@@ -36,7 +36,7 @@ class PoolLink:
         return self._granted()
 
     def filled(self, key: str, digest: str) -> Grant | None:
-        """The part is complete. A grant in return: the pool had the same bytes already."""
+        """The part is complete. Returns the memory to use from now on; None: it stays the same."""
         self._link.send(protocol.PartFilled(key, digest))
         answer = self._granted()
         return answer if isinstance(answer, Grant) else None
@@ -46,13 +46,10 @@ class PoolLink:
         self._link.send(protocol.PartDropped(key))
 
     def _granted(self) -> Grant | Refusal:
-        match self._link.pool_answers.get():
-            case protocol.PartGranted() as granted, int(descriptor):
-                return Grant(granted.state, descriptor, granted.size_bytes)
-            case protocol.PartGranted(key=key), None:
-                self.drop(key)
-                return Refusal(_LOST)
-            case protocol.PartRefused(reason=reason), None:
-                return Refusal(reason)
-            case _:
-                return Refusal("")
+        answer, descriptor = self._link.pool_answers.get()
+        if isinstance(answer, protocol.PartRefused):
+            return Refusal(answer.reason)
+        if descriptor is None:
+            self.drop(answer.key)
+            return Refusal(_LOST)
+        return Grant(answer.state, descriptor, answer.size_bytes)

@@ -125,21 +125,15 @@ class PartState(Enum):
 
 
 class PartGranted(msgspec.Struct, frozen=True, tag="part_granted"):
-    """Memory for a part, answering PartWanted, or PartFilled where the same bytes were there.
+    """Memory for a part, answering PartWanted or PartFilled.
 
-    Its descriptor comes with this message and belongs to the receiver. A COMPLETE part may only
+    Its descriptor comes with this message and belongs to the receiver. A COMPLETE part can only
     be read. An EMPTY one is this worker's to fill; it ends with PartFilled or PartDropped.
     """
 
     key: str
     state: PartState
     size_bytes: int
-
-
-class PartKept(msgspec.Struct, frozen=True, tag="part_kept"):
-    """Answers PartFilled: the pool has taken what was filled; the descriptor stays good."""
-
-    key: str
 
 
 class PartRefused(msgspec.Struct, frozen=True, tag="part_refused"):
@@ -155,7 +149,7 @@ class FreePool(msgspec.Struct, frozen=True, tag="free_pool"):
     size_bytes: int
 
 
-PoolAnswer = PartGranted | PartKept | PartRefused
+PoolAnswer = PartGranted | PartRefused
 
 ToWorker = Load | Evict | Run | Cancel | Shutdown | TakeOver | PoolAnswer | FreePool
 
@@ -303,8 +297,8 @@ class PartWanted(msgspec.Struct, frozen=True, tag="part_wanted"):
 class PartFilled(msgspec.Struct, frozen=True, tag="part_filled"):
     """An EMPTY part has all its bytes, and no writable mapping of it is left.
 
-    `digest` is of its content. Answered by PartKept, or by PartGranted where the pool has the
-    same content already: then that one is to be used, and the own descriptor closed.
+    `digest` is of its content. Answered by PartGranted: that memory is to be used from now on, and
+    the own descriptor closed. It holds the same bytes, and maybe other models use it already.
     """
 
     key: str
