@@ -32,6 +32,16 @@ def card() -> Iterator[Host]:
     host.close()
 
 
+def given_back(card: Host) -> protocol.Memory:
+    """The memory once the worker has returned what it keeps for a moment for the next model."""
+    card.ask(protocol.Evict("nothing"), protocol.Evicted)
+    readings: list[protocol.Memory] = []
+    while len(readings) < 2:  # the first may have been under way
+        if isinstance(report := card.receive_any(), protocol.MemoryReading):
+            readings.append(report.memory)
+    return readings[-1]
+
+
 def bare_on_card(model: str, dtype: str) -> Any:
     import diffusers
     import torch
@@ -73,7 +83,7 @@ def test_the_default_on_a_card_is_bfloat16(card: Host) -> None:
 def test_memory_is_back_after_every_eviction(card: Host) -> None:
     """The first round compiles kernels and fills libraries' workspaces; later ones add nothing."""
     readings = []
-    for _ in range(6):
+    for _ in range(4):
         for model in MODELS:
             card.load(model)
             done = card.ask(protocol.Run("round", model, params()), protocol.Done)
@@ -81,7 +91,7 @@ def test_memory_is_back_after_every_eviction(card: Host) -> None:
         for model in MODELS:
             evicted = card.ask(protocol.Evict(model), protocol.Evicted)
             assert evicted.freed_bytes > 0
-        readings.append(evicted.memory)
+        readings.append(given_back(card))
     assert readings[-1].ours_bytes - readings[0].ours_bytes <= 4 * MEBIBYTE, readings
     assert readings[-1].used_bytes - readings[0].used_bytes <= 64 * MEBIBYTE, readings
 
@@ -122,8 +132,7 @@ def test_out_of_memory_is_said_with_numbers_and_the_next_job_draws_as_ever(card:
     before = card.ask(protocol.Run("before", "shapes", params()), protocol.Done)
     large = protocol.Run("large", "shapes", params(width=2048, height=2048, steps=1))
     card.ask(large, protocol.Done)  # its kernels are loaded now; only tensors can be too many
-    card.load("shapes-dit")
-    card.ask(protocol.Evict("shapes-dit"), protocol.Evicted)  # empties the allocator's cache
+    given_back(card)
     with crowded_card(free_bytes=64 * MEBIBYTE):
         failed = card.ask(large, protocol.Failed)
     assert failed.error.kind == "out_of_memory"
@@ -136,10 +145,11 @@ def test_out_of_memory_is_said_with_numbers_and_the_next_job_draws_as_ever(card:
 
 
 def test_out_of_memory_in_a_load_leaves_nothing_and_the_neighbour_whole(card: Host) -> None:
-    start = card.ask(protocol.Evict("nothing"), protocol.Evicted).memory
+    start = given_back(card)
     card.load("shapes")
     expected = card.ask(protocol.Run("before", "shapes", params()), protocol.Done)
     source = source_of("shapes-dit", dtype="float32")
+    given_back(card)
     with crowded_card(free_bytes=6 * MEBIBYTE):
         failed = card.ask(protocol.Load(source), protocol.LoadFailed)
     assert failed.error.kind == "out_of_memory"
@@ -147,8 +157,8 @@ def test_out_of_memory_in_a_load_leaves_nothing_and_the_neighbour_whole(card: Ho
     assert after.images == expected.images
     card.ask(protocol.Load(source), protocol.Loaded)
     card.ask(protocol.Evict("shapes-dit"), protocol.Evicted)
-    evicted = card.ask(protocol.Evict("shapes"), protocol.Evicted)
-    assert evicted.memory.ours_bytes - start.ours_bytes <= 64 * MEBIBYTE
+    card.ask(protocol.Evict("shapes"), protocol.Evicted)
+    assert given_back(card).ours_bytes - start.ours_bytes <= 64 * MEBIBYTE
 
 
 def test_a_cancelled_job_gives_its_memory_back(card: Host) -> None:
@@ -160,8 +170,8 @@ def test_a_cancelled_job_gives_its_memory_back(card: Host) -> None:
     card.send(protocol.Cancel("long"))
     stopped = card.until(protocol.Stopped)
     evicted = card.ask(protocol.Evict("shapes"), protocol.Evicted)
-    assert stopped.memory.ours_bytes - evicted.memory.ours_bytes < 64 * MEBIBYTE
     assert evicted.freed_bytes > 0
+    assert stopped.memory.ours_bytes - given_back(card).ours_bytes < 64 * MEBIBYTE
 
 
 def test_a_worker_that_ends_gives_everything_back() -> None:
