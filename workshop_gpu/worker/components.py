@@ -94,7 +94,8 @@ class Component:
 class OpenModel:
     """A model that is open; `resident` once it stands on the device, ready to draw.
 
-    `in_use` is held while a job draws with it: it does not leave meanwhile.
+    `in_use` is held while a job draws with it: it does not leave meanwhile. `departure` is larger
+    the later it left.
     """
 
     source: ModelSource
@@ -102,6 +103,7 @@ class OpenModel:
     components: tuple[Component, ...]
     dtypes: dict[str, torch.dtype]
     resident: bool = False
+    departure: int = 0
     in_use: threading.Lock = field(default_factory=threading.Lock)
 
     @property

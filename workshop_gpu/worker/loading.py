@@ -1,5 +1,6 @@
 """Models come to the device and leave it, on a thread of its own beside the one that draws."""
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -62,6 +63,8 @@ class Loader:
         self._carrier = Carrier(device)
         self._parts = Parts(client, on_cpu=self._card is None, make_room=self._close_one_idle)
         self._models: dict[str, OpenModel] = {}
+        self._lingering: list[Part] = []
+        self._departures = 0
 
     # What stands on the device
 
@@ -89,14 +92,12 @@ class Loader:
         Raises BadCheckpoint, NoRoom, OutOfMemory, torch's errors and the libraries' own; then
         nothing of what this load brought is left.
         """
-        there = self._models.pop(source.model, None)
+        there = self._models.get(source.model)
         if there is not None and there.source != source:
-            self._models[source.model] = there
             self.evict(source.model)
             self.close(source.model)
             there = None
         if there is not None:
-            self._models[source.model] = there  # the last in the order of use
             if not there.resident:
                 self._bring_back(there, on_progress)
             return there
@@ -188,6 +189,7 @@ class Loader:
         if part.device is not None or id(part) in load.journeys:
             load.progress.arrived(component, part.size_bytes)
             return
+        self.let_linger_go(keep=load.components)
         self._check_room(load, part.size_bytes)
         onto = self._room_for(part)
         fills = not part.complete
@@ -288,8 +290,10 @@ class Loader:
         if model is None or not model.resident:
             return 0
         before_bytes = self.resident_bytes
-        with model.in_use, self._weights_go():
+        with model.in_use:
             model.resident = False
+            self._departures += 1
+            model.departure = self._departures
             for component in model.components:
                 self._leave(component, name)
         freed_bytes = before_bytes - self.resident_bytes
@@ -301,7 +305,21 @@ class Loader:
         component.bind_to_host()
         component.part.residents.discard(model)
         if not component.part.residents:
-            component.part.device = None
+            self._lingering.append(component.part)
+
+    def let_linger_go(self, keep: Sequence[Component] = ()) -> None:
+        """Free the blocks that no model on the device has any more.
+
+        They wait for this so that the next model finds there what it shares with the last.
+        """
+        if not self._lingering:
+            return
+        kept = {id(component.part) for component in keep}
+        with self._weights_go():
+            for part in self._lingering:
+                if not part.residents and id(part) not in kept:
+                    part.device = None
+        self._lingering = [part for part in self._lingering if id(part) in kept]
 
     def _weights_go(self) -> AbstractContextManager[None]:
         return self._card.weights_go() if self._card else nullcontext()
@@ -319,11 +337,15 @@ class Loader:
 
     def _close_one_idle(self) -> bool:
         """Make room in the pool: the model that left first is forgotten."""
-        for name, model in self._models.items():
-            if not model.resident and any(component.part.in_pool for component in model.components):
-                self.close(name)
-                return True
-        return False
+        idle = [
+            model
+            for model in self._models.values()
+            if not model.resident and any(component.part.in_pool for component in model.components)
+        ]
+        if not idle:
+            return False
+        self.close(min(idle, key=lambda model: model.departure).source.model)
+        return True
 
 
 def _libraries() -> str:

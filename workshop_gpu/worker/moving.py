@@ -101,6 +101,7 @@ class Mover:
                     timeout=_SWITCH_PAUSE_S if cache_may_hold_memory else None
                 )
             except queue.Empty:
+                self._loader.let_linger_go()
                 give_back(self._device)
                 cache_may_hold_memory = False
                 self._link.send(protocol.MemoryReading(self._memory()))
@@ -123,6 +124,7 @@ class Mover:
 
         outcome = attempt(lambda: self._loader.load(source, report))
         if not isinstance(outcome, Success):
+            self._loader.let_linger_go()
             give_back(self._device)
             broken = partial(errors.LoadFailed, source.model)
             error = self.explain(outcome, f'loading "{source.model}"', broken)

@@ -155,4 +155,5 @@ class Parts:
     @property
     def resident_bytes(self) -> int:
         """What the blocks on the device take there; shared ones once."""
-        return sum(part.size_bytes for part in self._parts.values() if part.residents)
+        # Any thread may ask while the loader's adds to it.
+        return sum(part.size_bytes for part in list(self._parts.values()) if part.residents)
