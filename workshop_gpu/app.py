@@ -1,12 +1,13 @@
 """The server extension: configuration, start, stop."""
 
+import math
 from pathlib import Path
 from typing import Any
 
 from jupyter_client.provisioning.factory import KernelProvisionerFactory
 from jupyter_core.paths import jupyter_data_dir
 from jupyter_server.extension.application import ExtensionApp
-from traitlets import Float, Int, List, TraitError, Unicode, default, validate
+from traitlets import CaselessStrEnum, Float, Int, List, TraitError, Unicode, default, validate
 
 from workshop_gpu.api import provisioner
 from workshop_gpu.api.identity import KernelTokens
@@ -15,7 +16,7 @@ from workshop_gpu.api.routes import routes
 from workshop_gpu.catalogue.catalogue import Catalogue, default_models_file
 from workshop_gpu.conductor.conductor import Settings
 from workshop_gpu.conductor.errors import WorkshopError
-from workshop_gpu.host.devices import find_devices
+from workshop_gpu.host.devices import DeviceConfig, find_devices
 from workshop_gpu.host.foreign import ForeignProcesses
 from workshop_gpu.host.runtime import Runtime, RuntimeSettings
 
@@ -89,6 +90,22 @@ class WorkshopGPU(ExtensionApp):
         0, min=0, help="CPU threads of each worker; 0 leaves the choice to torch."
     ).tag(config=True)
 
+    pool_gb = Float(
+        None,
+        min=0.0,
+        allow_none=True,
+        help="How many GB of this machine's memory the weight pool may take, which keeps models "
+        "that have left a GPU, so that they come back in a moment; 0: no pool. Default: half of "
+        "the memory that is available at the start.",
+    ).tag(config=True)
+
+    spare_worker = CaselessStrEnum(
+        ["auto", "on", "off"],
+        "auto",
+        help='Whether a process stands by to take the place of a worker that dies: "on", "off", '
+        '"auto" (where there is a GPU).',
+    ).tag(config=True)
+
     @default("models_file")
     def _default_models_file(self) -> str:
         return str(default_models_file())
@@ -105,6 +122,12 @@ class WorkshopGPU(ExtensionApp):
             raise TraitError(error.message) from None
         return list(proposal["value"])
 
+    @validate("pool_gb")
+    def _check_pool_gb(self, proposal: Any) -> float | None:
+        if proposal["value"] is not None and not math.isfinite(proposal["value"]):
+            raise TraitError("pool_gb is a number of GB")
+        return None if proposal["value"] is None else float(proposal["value"])
+
     def initialize_settings(self) -> None:
         devices = tuple(find_devices(self.devices))
         dtype = "bfloat16" if all(device.gpu_uuid for device in devices) else "float32"
@@ -114,6 +137,8 @@ class WorkshopGPU(ExtensionApp):
                 devices=devices,
                 data_folder=Path(self.data_folder),
                 threads=self.worker_threads,
+                pool_bytes=None if self.pool_gb is None else int(self.pool_gb * 10**9),
+                spare_worker=self._keeps_spare(devices),
                 conductor=self._conductor_settings(),
             ),
             Catalogue(Path(self.models_file), default_dtype=dtype),
@@ -125,6 +150,11 @@ class WorkshopGPU(ExtensionApp):
             workshop_gpu=runtime, workshop_gpu_tokens=tokens, workshop_gpu_kernels=kernels
         )
         self._use_our_provisioner()
+
+    def _keeps_spare(self, devices: tuple[DeviceConfig, ...]) -> bool:
+        if self.spare_worker == "auto":
+            return any(device.gpu_uuid for device in devices)
+        return bool(self.spare_worker == "on")
 
     def _conductor_settings(self) -> Settings:
         return Settings(

@@ -22,6 +22,8 @@ def a_machine(**changes):
         "cpus": 2,
         "ram_bytes": 24 * GB,
         "ram_free_bytes": 20 * GB,
+        "pool_bytes": 10 * GB,
+        "pool_problem": "",
         "driver": "",
         "gpus": (),
         "holders": (),
@@ -53,6 +55,13 @@ def test_a_good_machine_without_a_gpu_is_fine_and_told_that_it_uses_the_cpu():
     assert set(levels(findings.of_machine(a_machine()))) == {Level.FINE}
     assert "on the CPU" in texts(findings.of_gpus(a_machine()))
     assert "on the CPU" in next(findings.verdicts(a_machine(), TorchReport("2.13"), images=True))
+
+
+def test_the_weight_pool_is_told_or_why_there_is_none():
+    assert "weight pool: 10.0 GB" in texts(findings.of_machine(a_machine()))
+    without = a_machine(pool_problem="sharing memory with the workers needs Linux")
+    assert levels(findings.of_machine(without)).count(Level.NOTE) == 1
+    assert "no weight pool: sharing memory" in texts(findings.of_machine(without))
 
 
 def test_little_memory_and_little_disk_are_noted():

@@ -51,6 +51,23 @@ def a_status(**changes: Any) -> schemas.Status:
     return schemas.Status(**{**values, **changes})
 
 
+@pytest.mark.parametrize(
+    ("pool", "line"),
+    [
+        (schemas.Pool(64 * 10**9, 28 * 10**9), "Weight pool: 28.0 GB of 64.0 GB"),
+        (
+            schemas.Pool(64 * 10**9, 10**9, "the driver refuses"),
+            "Weight pool: 1.0 GB of 64.0 GB (the driver refuses)",
+        ),
+        (schemas.Pool(problem="it is switched off"), "No weight pool: it is switched off"),
+    ],
+)
+def test_the_weight_pool_is_shown(pool: schemas.Pool, line: str) -> None:
+    view = StatusView(a_status(pool=pool))
+    assert line in repr(view).splitlines()
+    assert line in text_of(view._repr_html_())
+
+
 def test_models_are_a_list_and_a_table() -> None:
     table = ModelTable([a_model("a"), a_model("b", state="ready", slots=[a_slot("ready")])], [])
     assert (len(table), table[0].id, table["b"].id, table.ids) == (2, "a", "b", ["a", "b"])

@@ -9,6 +9,9 @@ from workshop_gpu.host.host_memory import HostMemory
 from workshop_gpu.host.weight_pool import WeightPool
 from workshop_gpu.worker.protocol import (
     FreePool,
+    Loaded,
+    Memory,
+    PartBytes,
     PartDropped,
     PartFilled,
     PartGranted,
@@ -75,6 +78,11 @@ def make_pool():
 @pytest.fixture
 def pool(make_pool):
     return make_pool()
+
+
+def loaded(model, *parts, no_pool=""):
+    bytes_of_parts = tuple(PartBytes(part, 1000) for part in parts)
+    return Loaded(model, 0, 0.0, Memory(0, 0), bytes_of_parts, no_pool)
 
 
 def names(pool):
@@ -324,10 +332,21 @@ def test_it_is_known_which_models_use_a_part(pool):
     first, second = Worker(pool), Worker(pool)
     first.fill("file:t5", "sha256:t5")
     second.want("file:t5")
-    pool.loaded_for(first, "large", ["sha256:t5", "not in the pool"])
-    pool.loaded_for(second, "turbo", ["file:t5"])
+    pool.loaded(first, loaded("large", "sha256:t5", "not in the pool"))
+    pool.loaded(second, loaded("turbo", "file:t5"))
     (part,) = pool.state().parts
     assert (part.name, part.models, part.workers) == ("sha256:t5", ("large", "turbo"), 2)
+
+
+def test_a_worker_whose_weights_are_not_in_the_pool_is_told_as_long_as_it_is_so(pool):
+    worker = Worker(pool)
+    pool.loaded(worker, loaded("large", no_pool="the driver refuses"))
+    assert pool.state().problem == "the driver refuses"
+    pool.loaded(worker, loaded("large"))
+    assert pool.state().problem == ""
+    pool.loaded(worker, loaded("large", no_pool="the driver refuses"))
+    pool.release(worker)
+    assert pool.state().problem == ""
 
 
 def test_without_a_word_half_of_what_is_available_is_the_budget(make_pool):

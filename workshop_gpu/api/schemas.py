@@ -200,6 +200,25 @@ class Me(msgspec.Struct, frozen=True):
     admin: bool
 
 
+class PoolPart(msgspec.Struct, frozen=True):
+    """One component's weights in the weight pool: the models that it was loaded for, and how many
+    workers use it (0: it leaves when room is needed)."""
+
+    size_bytes: int
+    models: list[str]
+    workers: int
+
+
+class Pool(msgspec.Struct, frozen=True):
+    """The weight pool in this machine's memory. `problem` says why there is none, or why weights
+    are not in it; "" where all is well."""
+
+    budget_bytes: int = 0
+    used_bytes: int = 0
+    problem: str = ""
+    parts: list[PoolPart] = []
+
+
 class Status(msgspec.Struct, frozen=True):
     """GET status."""
 
@@ -213,6 +232,7 @@ class Status(msgspec.Struct, frozen=True):
     reservations: list[Reservation] = []
     paused: str = ""
     """Why no waiting job starts: the instructor's reason. "" while the queue runs."""
+    pool: Pool = Pool()
 
 
 class Hold(msgspec.Struct, frozen=True):

@@ -180,7 +180,13 @@ class Views:
             problems=list(self._runtime.catalogue.problems),
             reservations=[self.reservation(view) for view in now.reservations],
             paused=self._runtime.policy.paused,
+            pool=self._pool(),
         )
+
+    def _pool(self) -> schemas.Pool:
+        now = self._runtime.pool.state()
+        parts = [schemas.PoolPart(p.size_bytes, list(p.models), p.workers) for p in now.parts]
+        return schemas.Pool(now.budget_bytes, now.used_bytes, now.problem, parts)
 
     def snapshot(self) -> schemas.SnapshotEvent:
         return schemas.SnapshotEvent(self.status(), self.models(), self.my_jobs())

@@ -54,6 +54,18 @@ def of_machine(machine: Machine) -> Iterator[Finding]:
         )
     else:
         yield Finding(Level.FINE, ram)
+    if machine.pool_problem:
+        yield Finding(
+            Level.NOTE,
+            f"no weight pool: {machine.pool_problem}",
+            "Models that come back to a GPU are read from disk each time.",
+        )
+    else:
+        yield Finding(
+            Level.FINE,
+            f"weight pool: {gigabytes(machine.pool_bytes)} of host memory, unless "
+            "WorkshopGPU.pool_gb says otherwise",
+        )
     disks = (
         ("models", machine.cache_folder, machine.cache_free_bytes),
         ("pictures", machine.data_folder, machine.data_free_bytes),

@@ -13,8 +13,9 @@ from jupyter_core.paths import jupyter_config_path, jupyter_data_dir
 from jupyter_server.config_manager import BaseJSONConfigManager
 
 from workshop_gpu.catalogue import hub_cache
-from workshop_gpu.host import gpu_readings
+from workshop_gpu.host import gpu_readings, host_memory
 from workshop_gpu.host.gpu_readings import GPU
+from workshop_gpu.host.weight_pool import usual_budget_bytes, why_no_pool
 
 PACKAGES = (
     "jupyter_server", "jupyterlab", "ipykernel", "ipywidgets", "anywidget", "huggingface_hub",
@@ -65,6 +66,10 @@ class Machine(msgspec.Struct, frozen=True):
     cpus: int
     ram_bytes: int
     ram_free_bytes: int
+    pool_bytes: int
+    """what a server's weight pool may take if it starts now"""
+    pool_problem: str
+    """why there would be no weight pool, "" where there would be"""
     driver: str
     gpus: tuple[GPU, ...]
     holders: tuple[MemoryHolder, ...]
@@ -81,14 +86,17 @@ class Machine(msgspec.Struct, frozen=True):
 
 def read_machine() -> Machine:
     """Look at everything but torch; takes well under a second."""
-    memory = psutil.virtual_memory()
+    memory = host_memory.read()
+    pool_bytes = usual_budget_bytes(memory)
     cache, data = hub_cache.cache_folder(), Path(jupyter_data_dir()) / "workshop_gpu"
     return Machine(
         system=f"{platform.system()} {platform.release()} ({platform.machine()})",
         python=platform.python_version(),
         cpus=len(psutil.Process().cpu_affinity() or []) or psutil.cpu_count() or 1,
-        ram_bytes=memory.total,
-        ram_free_bytes=memory.available,
+        ram_bytes=memory.total_bytes,
+        ram_free_bytes=memory.available_bytes,
+        pool_bytes=pool_bytes,
+        pool_problem=why_no_pool(pool_bytes),
         driver=gpu_readings.driver_version(),
         gpus=tuple(gpu_readings.gpus()),
         holders=_holders(),

@@ -163,6 +163,8 @@ class StatusView:
         parts = [_device_html(device) for device in self.devices]
         if not parts:
             parts = ["<p>This server has no GPU that could work.</p>"]
+        if pool := _pool_line(self.status.pool):
+            parts.append(f'<p style="{_QUIET}">{escape(pool)}</p>')
         if self.status.paused:
             parts.append(f"<p>The queue is paused: {escape(self.status.paused)}</p>")
         rows = self._rows()
@@ -177,11 +179,21 @@ class StatusView:
         for device in self.devices:
             lines.append(_device_line(device))
             lines += [f"  {amount(part.bytes):>9}  {_holder(part)}" for part in device.holders]
+        if pool := _pool_line(self.status.pool):
+            lines.append(pool)
         if self.status.paused:
             lines.append(f"The queue is paused: {self.status.paused}")
         rows = self._rows()
         lines.append(text_table(self._HEAD, rows) if rows else "Nobody waits.")
         return "\n".join([*lines, *self.status.problems])
+
+
+def _pool_line(pool: schemas.Pool) -> str:
+    """What is kept in host memory, or why nothing is."""
+    if not pool.budget_bytes:
+        return f"No weight pool: {pool.problem}" if pool.problem else ""
+    kept = f"Weight pool: {amount(pool.used_bytes)} of {amount(pool.budget_bytes)}"
+    return f"{kept} ({pool.problem})" if pool.problem else kept
 
 
 def _who(asked: schemas.Job | schemas.Reservation) -> str:

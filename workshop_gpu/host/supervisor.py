@@ -97,8 +97,7 @@ class Supervisor:
                     if isinstance(report, Ready):
                         became_ready, until_ready.deadline = True, math.inf
                     if isinstance(report, Loaded):
-                        parts = (part.part for part in report.parts)
-                        self._pool.loaded_for(worker, report.model, parts)
+                        self._pool.loaded(worker, report)
                     await self._on_report(self.device, report)
         finally:
             self._worker = None

@@ -59,7 +59,7 @@ class PoolPart:
 @dataclass(frozen=True)
 class PoolState:
     """The pool, for people. `used_bytes` counts unfinished parts too; `problem` is "" or says
-    why there is no pool."""
+    why there is no pool, or why a worker's weights are not all in it."""
 
     budget_bytes: int
     used_bytes: int
@@ -90,6 +90,8 @@ class WeightPool:
         """By each of its names; those that were dropped last are at the end."""
         self._in_use: dict[tuple[PoolUser, str], _Part] = {}
         self._waiting: dict[str, list[tuple[PoolUser, int]]] = {}
+        self._troubles: dict[PoolUser, str] = {}
+        """Why a worker's last load was not from the pool; "" if it was."""
         self._asked_to_free = False
 
     def state(self) -> PoolState:
@@ -97,7 +99,7 @@ class WeightPool:
         return PoolState(
             self._budget_bytes if not self._problem else 0,
             self._used_bytes(),
-            self._problem,
+            self._problem or next(filter(None, self._troubles.values()), ""),
             tuple(
                 PoolPart(
                     part.names[0],
@@ -121,15 +123,17 @@ class WeightPool:
             case protocol.PartDropped(key):
                 self._dropped(user, key)
 
-    def loaded_for(self, user: PoolUser, model: str, parts: Iterable[str]) -> None:
-        """A model stands ready on a worker with these parts, by digest or key."""
-        for name in parts:
+    def loaded(self, user: PoolUser, report: protocol.Loaded) -> None:
+        """A model stands ready on a worker."""
+        self._troubles[user] = report.no_pool
+        for name in (part.part for part in report.parts):
             part = self._complete.get(name) or self._in_use.get((user, name))
             if part is not None:
-                part.models.add(model)
+                part.models.add(report.model)
 
     def release(self, user: PoolUser) -> None:
         """The worker has ended: what it used is free, what it had not filled is thrown away."""
+        self._troubles.pop(user, None)
         for key, waiting in list(self._waiting.items()):
             self._waiting[key] = [entry for entry in waiting if entry[0] is not user]
         for owner, key in [use for use in self._in_use if use[0] is user]:
