@@ -105,10 +105,12 @@ class Room:
             for slot in self.runtime.snapshot().slots
         )
 
-    def kill_worker(self) -> None:
-        """Kill the process that holds the first device's models, as a crash would."""
-        largest = max(workers(), key=lambda process: process.memory_info().rss)
-        os.kill(largest.pid, signal.SIGKILL)
+    async def kill_worker(self) -> None:
+        """Kill the first device's worker as a crash would, once a spare one stands by."""
+        async with asyncio.timeout(_WAIT_S):
+            spare = await self.runtime.spare.stands_by()
+        working = [process for process in workers() if process.pid != spare]
+        os.kill(max(working, key=lambda process: process.memory_info().rss).pid, signal.SIGKILL)
 
 
 def workers() -> list[psutil.Process]:

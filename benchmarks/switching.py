@@ -126,6 +126,7 @@ def main() -> int:
             run.attempt(peer, partial(_peer, run, peer))
         run.attempt("large and turbo", lambda: asyncio.run(_shared(run)))
         run.attempt("large and other", lambda: asyncio.run(_unshared(run)))
+        run.attempt("no pool", lambda: asyncio.run(_without_pool(run)))
     run.rows.append(_same_pictures(run))
     run.rows.append(at_most("parts of this benchmark that broke off", run.broken, "", 0))
     name = "switching-small" if options.small else "switching"
@@ -185,7 +186,8 @@ async def _shared(run: Run) -> None:
     """Large and its sibling, which share all but the denoiser."""
     models = {name: run.folders[name] for name in ("large", "turbo")}
     host_before = _host_bytes()
-    async with open_room(run.devices, models, run.work / "shared") as room:
+    folder = run.work / "shared"
+    async with open_room(run.devices, models, folder, spare_worker=True) as room:
         leave_page_cache(weight_files(run.folders["large"]))
         cold_s = await room.load("large")
         run.add("large from the disk", cold_s, 1.08, run.bytes("large") / run.disk)
@@ -220,11 +222,26 @@ async def _unshared(run: Run) -> None:
         await room.evict("other")
         moved_s = run.bytes("large") / run.bus if run.bus else 0.0
         seconds = [await room.switch(*pair) for pair in run.pairs("other")]
+        pool = room.runtime.pool.state()
+        used, budget = pool.used_bytes / 1e9, pool.budget_bytes / 1e9
+        run.notes.append(f"The pool of large and other: {used:.1f} of {budget:.1f} GB.")
         run.add("large ↔ other, the first time", seconds[0])
         run.add("large ↔ other", statistics.median(seconds[1:]), 1.15, moved_s)
         await room.evict(*(name for name in models if room.present(name)))
         await room.load("large")
         await _compare(run, room)
+
+
+async def _without_pool(run: Run) -> None:
+    """As where there is too little memory for a pool: each load reads the files again."""
+    models = {"large": run.folders["large"]}
+    async with open_room(run.devices[:1], models, run.work / "bare", pool_bytes=0) as room:
+        for _ in range(2):
+            disk_speed(weight_files(run.folders["large"]))
+            seconds_s = await room.load("large")
+            await _compare(run, room)
+            await room.evict("large")
+        run.add("no pool: large from the page cache, again", seconds_s)
 
 
 async def _brought_then_sent(room: Room, leaving: str, coming: str) -> float:
@@ -260,7 +277,7 @@ async def _while_drawing(run: Run, room: Room) -> None:
 
 async def _killed(run: Run, room: Room) -> None:
     """From the worker's death to the start of the next picture with the model that it had."""
-    room.kill_worker()
+    await room.kill_worker()
     started = time.perf_counter()
     record = room.submit("large", run.params(FEW_STEPS))
     await room.until(lambda: any(job.step > 0 for job in room.runtime.snapshot().jobs))

@@ -20,7 +20,16 @@ from PIL import Image
 from tests.worker.bare_pipelines import same_pixels
 from tests.worker.fresh_pictures import WANTED
 from tests.worker.small_pipelines import save_flux, save_sd1, save_sd3, save_sdxl
-from tests.worker.worker_host import ASSETS, MODELS, START_S, Host, params, source_of
+from tests.worker.worker_host import (
+    ASSETS,
+    MODELS,
+    POOL_BYTES,
+    START_S,
+    Host,
+    params,
+    source_of,
+)
+from workshop_gpu.host.weight_pool import WeightPool
 from workshop_gpu.worker import protocol
 
 Folders = dict[str, Path]
@@ -70,9 +79,10 @@ def expected(device: str, folders: Folders, tmp_path_factory: pytest.TempPathFac
 
 
 class Workers:
-    """The worker of this moment; `kill` has another take its place."""
+    """The worker of this moment; `kill` has another take its place, with the same pool."""
 
     def __init__(self, device: str) -> None:
+        self._pool = WeightPool(POOL_BYTES)
         self._options = ["--device", device]
         if device == "cpu":
             self._options += ["--total-bytes", str(10**9), "--threads", "1"]
@@ -83,8 +93,12 @@ class Workers:
         self.now.close()
         self.now = self._start()
 
+    def close(self) -> None:
+        self.now.close()
+        self._pool.close()
+
     def _start(self) -> Host:
-        host = Host(*self._options, CUDA_VISIBLE_DEVICES="0")
+        host = Host(*self._options, pool=self._pool, CUDA_VISIBLE_DEVICES="0")
         host.expect(protocol.Ready, START_S)
         return host
 
@@ -93,7 +107,7 @@ class Workers:
 def workers(device: str) -> Iterator[Workers]:
     running = Workers(device)
     yield running
-    running.now.close()
+    running.close()
 
 
 @pytest.fixture
