@@ -162,3 +162,20 @@ def test_a_model_of_the_hub_has_no_problem_before_it_is_downloaded(tmp_path, hub
     assert catalogue.changed()
     assert catalogue.look_again("far").path == str(folder)
     assert catalogue.source("far").path == str(folder)
+
+
+def test_models_of_one_shape_are_told_as_such_and_others_are_not(hub, tmp_path):
+    folders = {name: write_pipeline(tmp_path / name) for name in ("large", "turbo", "wide", "bare")}
+    for name, width in (("large", 8), ("turbo", 8), ("wide", 16)):
+        for config in folders[name].glob("*/config.json"):
+            config.write_text(f'{{"_name_or_path": "{name}", "_class_name": "X", "w": {width}}}')
+    for config in folders["bare"].glob("*/config.json"):
+        config.write_text("{not json")
+    path = tmp_path / "models.toml"
+    path.write_text(
+        "".join(f'[[model]]\nid = "{name}"\nsource = {{ folder = "{name}" }}\n' for name in folders)
+    )
+    shapes = {facts.model: facts.denoiser for facts in loaded(path, hub).facts()}
+    assert shapes["large"] == shapes["turbo"] != ""
+    assert shapes["wide"] not in ("", shapes["large"])
+    assert shapes["bare"] == ""

@@ -1,7 +1,7 @@
 """Random people, kernels, workers, an instructor and other programs, who all do as they please."""
 
 import pickle
-from typing import ClassVar, get_args
+from typing import ClassVar
 
 import hypothesis.strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -13,7 +13,6 @@ from workshop_gpu.conductor import effects, events
 from workshop_gpu.conductor.conductor import Conductor, Settings
 from workshop_gpu.conductor.errors import ErrorReport, ModelDisabled, QueueFull, WorkshopError
 from workshop_gpu.conductor.policy import Policy
-from workshop_gpu.conductor.requests import Request
 from workshop_gpu.conductor.states import Priority, SlotState
 
 DEVICES = ("gpu0", "gpu1")
@@ -22,9 +21,6 @@ SIZES = {"a": 30, "b": 30, "c": 20, "d": 45, "tiny": 1, "far": 10}
 FAR = "far"
 """The model that is not on the disk at first."""
 STEPS = 20
-
-RESERVES = events.ReservationAsked in get_args(Request)
-HAS_POLICY = events.PolicyChanged in get_args(Request)
 
 people = st.sampled_from(PEOPLE)
 models = st.sampled_from(tuple(SIZES))
@@ -144,7 +140,6 @@ class Crowd(RuleBasedStateMachine):
         hold = self.some_id("hold", number)
         self.ask(events.HoldDropped(hold) if drop else events.HoldRenewed(hold, 20.0))
 
-    @precondition(lambda self: RESERVES)
     @rule(
         who=people,
         size_gb=st.sampled_from((None, 1, 30, 60, 200)),
@@ -158,7 +153,6 @@ class Crowd(RuleBasedStateMachine):
         reservation = self.new_id("room")
         self.ask(events.ReservationAsked(reservation, who, f"k-{who}", size_bytes, device, ttl_s))
 
-    @precondition(lambda self: RESERVES)
     @rule(number=numbers, who=people, drop=st.booleans())
     def change_reservation(self, number: int, who: str, drop: bool) -> None:
         name = self.some_id("room", number)
@@ -185,7 +179,6 @@ class Crowd(RuleBasedStateMachine):
     def preload_or_evict(self, model: str, load: bool) -> None:
         self.ask(events.ModelWanted(model) if load else events.EvictionAsked(model))
 
-    @precondition(lambda self: RESERVES)
     @rule(device=st.sampled_from((None, *DEVICES)))
     def clear_for_training(self, device: str | None) -> None:
         self.ask(
@@ -197,7 +190,6 @@ class Crowd(RuleBasedStateMachine):
         if self.out.reservations:
             self.ask(events.ReservationDropped(next(iter(self.out.reservations))))
 
-    @precondition(lambda self: HAS_POLICY)
     @rule(
         paused=st.sampled_from(("", "", "lunch")),
         withdrawn=st.sampled_from(({}, {}, {"a": "too slow"}, {FAR: "not today"})),
@@ -410,9 +402,8 @@ class Crowd(RuleBasedStateMachine):
         reserves or pins, workers work, downloads come, time goes on."""
         if not hasattr(self, "conductor"):
             return
-        if HAS_POLICY:
-            quiet = Policy(queue_limit=self.out.policy.queue_limit)
-            assert self.ask(events.PolicyChanged(quiet)) is None
+        quiet = Policy(queue_limit=self.out.policy.queue_limit)
+        assert self.ask(events.PolicyChanged(quiet)) is None
         for name in list(self.out.reservations):
             self.ask(events.ReservationDropped(name))
         self.facts = {

@@ -1,10 +1,7 @@
 """What must be true of the conductor after every event, whatever happened."""
 
-from typing import get_args
-
 from tests.conductor.outside import Outside
-from workshop_gpu.conductor import effects, events
-from workshop_gpu.conductor.requests import Request
+from workshop_gpu.conductor import effects
 from workshop_gpu.conductor.states import JobState, ReservationState, SlotState
 
 WAITING_FOR = {"", "download", "load", "room", "device", "reservation", "pause"}
@@ -100,8 +97,7 @@ def holds_and_reservations_are_known(seen: effects.Snapshot, outside: Outside) -
         if view.state is ReservationState.GRANTED
     }
     assert held <= granted, "room is held for nobody"
-    if events.PolicyChanged in get_args(Request):
-        assert seen.policy == outside.policy
+    assert seen.policy == outside.policy
 
 
 def positions_count_from_one(seen: effects.Snapshot) -> None:

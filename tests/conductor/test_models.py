@@ -1,5 +1,7 @@
 """The catalogue, pins, preloads, evictions on request, keep-warm times."""
 
+import pytest
+
 from tests.conductor.staging import GB, model, stage
 from workshop_gpu.conductor import effects, events
 from workshop_gpu.conductor.states import SlotState
@@ -236,3 +238,79 @@ def test_the_same_catalogue_again_changes_nothing() -> None:
     room = stage(model("a"), model("b"))
     room.load("a")
     assert room.tell(events.CatalogueChanged((model("a"), model("b")))) == []
+
+
+# loads that fail
+
+
+def test_a_failed_load_wakes_all_who_wait_and_refuses_others_for_a_while_with_its_cause() -> None:
+    room = stage()
+    jobs = [room.submit("a", who) for who in ("ada", "bob")]
+    room.fail()
+    assert [room.state(job) for job in jobs] == ["failed", "failed"]
+    room.now += 10.0
+    report = room.refused(room.job_submitted("a", "cleo"))
+    assert report.kind == "load_failed"
+    assert report.facts["retry_in_s"] == 20.0
+    held = events.HoldTaken("h", "cleo", "kernel-cleo", "a", 60.0)
+    assert room.refused(held).kind == "load_failed"
+    room.now += 20.0
+    room.submit("a", "cleo")
+    assert room.order() == "load a"
+
+
+def test_an_instructor_tries_a_failed_load_again_at_once() -> None:
+    room = stage()
+    room.submit("a")
+    room.fail()
+    room.tell(events.ModelWanted("a"))
+    assert room.order() == "load a"
+    room.submit("a", "bob")
+    room.answer()
+    room.settle()
+
+
+def test_a_load_that_failed_on_one_device_is_tried_on_another() -> None:
+    room = stage(devices=("gpu0", "gpu1"))
+    job = room.submit("a")
+    room.fail("gpu0")
+    assert room.state(job) == "queued"
+    assert room.order("gpu1") == "load a"
+    room.submit("a", "bob")
+    assert room.orders_of("gpu0") == []
+
+
+# what can never fit
+
+
+def test_a_picture_that_never_fits_is_refused_with_the_size_that_would() -> None:
+    room = stage(gb=33)
+    report = room.refused(room.job_submitted("a", pixels=4096 * 4096))
+    assert report.kind == "model_too_large"
+    side = report.facts["fitting_side"]
+    assert isinstance(side, int)
+    assert f"{side} × {side} pixels would fit" in report.message
+    room.submit("a", pixels=side * side)
+    assert room.refused(room.job_submitted("a", pixels=(side + 64) ** 2)).kind == report.kind
+
+
+def test_a_model_that_fits_at_no_size_is_refused_with_what_is_missing() -> None:
+    report = stage(model("big", gb=90.0)).refused(events.ModelWanted("big"))
+    assert report.kind == "model_too_large"
+    assert report.facts["fitting_side"] == 0
+    assert "missing" in report.message
+
+
+# bad names
+
+
+@pytest.mark.parametrize("name", ["", "x" * 201, "a\nb", "a\x00"])
+def test_names_that_are_long_or_cannot_be_shown_are_refused(name: str) -> None:
+    room = stage()
+    for event in (
+        events.JobSubmitted(name, "ada", None, "a", 28, 64),
+        events.JobSubmitted("job", name, None, "a", 28, 64),
+        events.JobSubmitted("job", "ada", name, "a", 28, 64),
+        events.HoldTaken("hold", name, None, "a", 60.0),
+    ):
+        assert room.refused(event).kind == "invalid_request"

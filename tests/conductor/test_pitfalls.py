@@ -219,6 +219,7 @@ def test_10_memory_that_ran_out_in_a_load_leaves_nothing_and_keeps_its_name() ->
     assert room.job(job).error is not None
     assert room.job(job).error.kind == "out_of_memory"
     assert room.slot("a").state is SlotState.FAILED
+    room.now += 30.0
     room.submit("a")
     assert room.order() == "load a"
 

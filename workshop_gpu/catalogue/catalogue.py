@@ -12,6 +12,7 @@ from jupyter_core.paths import jupyter_config_dir
 from workshop_gpu.catalogue import hub_cache
 from workshop_gpu.catalogue.discovery import discovered_specs
 from workshop_gpu.catalogue.files import LocalModel, LocalState, inspect, resolve
+from workshop_gpu.catalogue.shape import shape_of
 from workshop_gpu.catalogue.shipped import shipped_specs
 from workshop_gpu.catalogue.spec import ModelSpec
 from workshop_gpu.catalogue.toml_file import read_models
@@ -145,6 +146,7 @@ class Catalogue:
             explicit_bytes=round(spec.vram_gb * 1e9),
             file_bytes=local.file_bytes,
             on_disk=local.state is not LocalState.TO_DOWNLOAD,
+            denoiser=shape_of(spec, local),
         )
 
     def _signature(self) -> Signature:

@@ -4,6 +4,7 @@ Checks raise a `WorkshopError` and change nothing.
 """
 
 import math
+from bisect import bisect_left
 
 from workshop_gpu.conductor.errors import (
     ErrorReport,
@@ -18,18 +19,27 @@ from workshop_gpu.conductor.errors import (
     ModelUnknown,
     NoDevice,
     QueueFull,
+    ReportedError,
 )
 from workshop_gpu.conductor.events import EvictionAsked, HoldTaken, JobSubmitted, ModelWanted
+from workshop_gpu.conductor.names import check_names
+from workshop_gpu.conductor.offering import limit_of
 from workshop_gpu.conductor.placement import never_fits
-from workshop_gpu.conductor.records import Device, Hold, Job, State
+from workshop_gpu.conductor.policy import Policy
+from workshop_gpu.conductor.records import TYPICAL_PIXELS, Device, Hold, Job, Slot, State
 from workshop_gpu.conductor.states import DeviceState, SlotState
+
+_SIDE_STEP = 64
 
 _LIVE = (SlotState.LOADING, SlotState.READY, SlotState.LEAVING)
 
 
 def check_job(state: State, event: JobSubmitted, now: float) -> None:
     """Raises InvalidRequest, ModelUnknown, ModelDisabled, ModelUnavailable, NoDevice,
-    ModelTooLarge or QueueFull."""
+    ModelTooLarge, QueueFull, or the cause of a load that failed just now."""
+    check_names(
+        job=event.job, participant=event.participant, kernel=event.kernel, model=event.model
+    )
     for field, value in (("steps", event.steps), ("pixels", event.pixels), ("batch", event.batch)):
         if value < 1:
             raise InvalidRequest(field, "must be at least 1", value=value)
@@ -40,24 +50,29 @@ def check_job(state: State, event: JobSubmitted, now: float) -> None:
     working_bytes = state.estimates.working_bytes(
         event.model, weights_bytes, event.pixels, event.batch
     )
-    _check_fits(state, event.model, weights_bytes + working_bytes)
-    _check_queue(state, event.participant, now)
+    _check_fits(state, event.model, weights_bytes + working_bytes, event.pixels)
+    _check_failures(state, event.model, now)
+    _check_queue(state, event.participant)
 
 
-def check_hold(state: State, event: HoldTaken) -> None:
-    """Raises InvalidRequest, ModelUnknown, ModelDisabled, ModelUnavailable, NoDevice or
-    ModelTooLarge."""
+def check_hold(state: State, event: HoldTaken, now: float) -> None:
+    """Raises InvalidRequest, ModelUnknown, ModelDisabled, ModelUnavailable, NoDevice,
+    ModelTooLarge, or the cause of a load that failed just now."""
+    check_names(
+        hold=event.hold, participant=event.participant, kernel=event.kernel, model=event.model
+    )
     check_ttl(event.ttl_s)
     if event.hold in state.holds or event.hold in state.ended_holds:
         raise InvalidRequest("hold", "this id was given already", hold=event.hold)
     check_wanted(state, event)
+    _check_failures(state, event.model, now)
 
 
 def check_wanted(state: State, event: HoldTaken | ModelWanted) -> None:
     """Raises ModelUnknown, ModelDisabled, ModelUnavailable, NoDevice or ModelTooLarge."""
     check_offered(state, event.model)
     needed = state.weights_bytes(event.model) + state.working_bytes_of(event.model)
-    _check_fits(state, event.model, needed)
+    _check_fits(state, event.model, needed, TYPICAL_PIXELS)
 
 
 def check_eviction(state: State, event: EvictionAsked) -> None:
@@ -70,6 +85,18 @@ def check_eviction(state: State, event: EvictionAsked) -> None:
     holds = len(state.holds_on(event.model))
     if running or holds:
         raise ModelInUse(event.model, running, holds)
+
+
+def check_policy(state: State, policy: Policy) -> None:
+    """Raises InvalidPolicy, or ModelUnknown for a model that it names and the policy before it
+    did not: an older one may have left the catalogue meanwhile."""
+    policy.check()
+    before = state.policy
+    named = policy.withdrawn.keys() | policy.pinned.keys() | policy.keep_warm_s.keys()
+    named -= before.withdrawn.keys() | before.pinned.keys() | before.keep_warm_s.keys()
+    for name in sorted(named):
+        if name not in state.catalogue:
+            raise ModelUnknown(name, _offered(state))
 
 
 def check_ttl(ttl_s: float) -> None:
@@ -106,33 +133,76 @@ def _offered(state: State) -> list[str]:
     return [name for name, model in state.models.items() if model.listed and model.facts.enabled]
 
 
-def _check_fits(state: State, model: str, needed_bytes: int) -> None:
-    usable = _usable(state)
+def fresh_failures(state: State, model: str, now: float) -> list[Slot]:
+    """Slots on which a load of the model failed so recently that it is not tried again."""
+    kept_s = state.settings.failed_load_s
+    return [slot for slot in state.slots(model, SlotState.FAILED) if now - slot.since_s < kept_s]
+
+
+def _check_failures(state: State, model: str, now: float) -> None:
+    """Where the model failed to load on every device just now, the cause is the answer."""
+    failures = fresh_failures(state, model, now)
+    if not failures or state.has_slot(model, *_LIVE):
+        return
+    failed = {slot.device for slot in failures}
+    if any(device.name not in failed for device in usable_devices(state)):
+        return
+    last = max(failures, key=lambda slot: slot.since_s)
+    if last.error is not None:
+        retry_s = max(0.0, last.since_s + state.settings.failed_load_s - now)
+        facts = {**last.error.facts, "retry_in_s": round(retry_s, 1)}
+        message = f"{last.error.message} It can be tried again in {math.ceil(retry_s)} s."
+        raise ReportedError(ErrorReport(last.error.kind, message, facts))
+
+
+def _check_fits(state: State, model: str, needed_bytes: int, pixels: int) -> None:
+    usable = usable_devices(state)
     if not usable:
-        raise NoDevice(_why_no_device(state))
+        raise NoDevice(why_no_device(state))
     most_bytes = [device.ledger.most_bytes for device in usable]
     if never_fits(needed_bytes, most_bytes):
-        raise ModelTooLarge(model, needed_bytes, max(most_bytes))
+        fitting = _fitting_side(state, model, pixels, max(most_bytes))
+        raise ModelTooLarge(model, needed_bytes, max(most_bytes), fitting)
 
 
-def _check_queue(state: State, participant: str, now: float) -> None:
+def _fitting_side(state: State, model: str, pixels: int, most_bytes: int) -> int:
+    """The side of the largest square picture that would fit; 0 where none would."""
+    weights_bytes = state.weights_bytes(model)
+
+    def too_large(side: int) -> bool:
+        working_bytes = state.estimates.working_bytes(model, weights_bytes, side * side, 1)
+        return weights_bytes + working_bytes > most_bytes
+
+    sides = range(_SIDE_STEP, math.isqrt(pixels) + _SIDE_STEP, _SIDE_STEP)
+    first = bisect_left(sides, True, key=too_large)
+    return sides[first - 1] if first else 0
+
+
+def _check_queue(state: State, participant: str) -> None:
     waiting = state.queue.of_participant(participant)
-    limit = state.settings.queue_limit
+    limit = limit_of(state.policy, participant)
     if len(waiting) < limit:
         return
-    first = min(waiting, key=lambda job: job.key)
-    position = state.queue.position(first)
-    ahead_s = (position - 1) * state.queue.line.work_s / len(state.queue)
-    devices = max(1, len(_usable(state)))
-    raise QueueFull(len(waiting), limit, position, round(ahead_s / devices, 1))
+    position, expected_wait_s = 0, 0.0
+    if waiting:
+        first = min(waiting, key=lambda job: job.key)
+        position = state.queue.position(first)
+        ahead_s = (position - 1) * state.queue.line.work_s / len(state.queue)
+        expected_wait_s = round(ahead_s / max(1, len(usable_devices(state))), 1)
+    raise QueueFull(len(waiting), limit, position, expected_wait_s)
 
 
-def _usable(state: State) -> list[Device]:
-    """The devices that work or will."""
-    return [device for device in state.devices.values() if device.state is not DeviceState.LOST]
+def usable_devices(state: State, only: str | None = None) -> list[Device]:
+    """The devices that work or will; at most the one of this name."""
+    return [
+        device
+        for device in state.devices.values()
+        if device.state is not DeviceState.LOST and only in (None, device.name)
+    ]
 
 
-def _why_no_device(state: State) -> str:
+def why_no_device(state: State) -> str:
+    """In words, what became of each device."""
     reasons = [f"{device.name}: {device.reason}" for device in state.devices.values()]
     return "; ".join(reasons) or "this server has none. Ask the instructor."
 
@@ -149,9 +219,9 @@ def verdict(state: State, job: Job) -> ErrorReport | None:
         return ModelUnknown(job.model, _offered(state)).report()
     if model.facts.problem and not state.has_slot(job.model, *_LIVE):
         return ModelUnavailable(job.model, model.facts.problem).report()
-    usable = _usable(state)
+    usable = usable_devices(state)
     if not usable:
-        return NoDevice(_why_no_device(state)).report()
+        return NoDevice(why_no_device(state)).report()
     able = [device for device in usable if not device.has(job.model, SlotState.FAILED)]
     needed_bytes = state.weights_bytes(job.model) + state.working_bytes(job)
     most_bytes = [device.ledger.most_bytes for device in able]

@@ -19,9 +19,11 @@ from workshop_gpu.conductor.effects import (
     Snapshot,
 )
 from workshop_gpu.conductor.forecast import forecast, further_back, waiting_views
+from workshop_gpu.conductor.reasons import waiting_for
 from workshop_gpu.conductor.records import Device, Job, Slot, State
+from workshop_gpu.conductor.reservation_views import reservation_view
 from workshop_gpu.conductor.states import JobState, SlotState
-from workshop_gpu.conductor.views import device_view, hold_view, job_view, slot_view, waiting_for
+from workshop_gpu.conductor.views import device_view, hold_view, job_view, slot_view
 from workshop_gpu.conductor.waits import rounded
 
 FRONT = 32
@@ -45,6 +47,10 @@ def snapshot(state: State, now: float) -> Snapshot:
         jobs=tuple(waiting_views(state, now))
         + tuple(job_view(state, job) for job in state.running.values()),
         holds=tuple(hold_view(hold, now) for hold in state.holds),
+        reservations=tuple(
+            reservation_view(state, each, now) for each in state.reservations.values()
+        ),
+        policy=state.policy,
     )
 
 
@@ -152,6 +158,7 @@ class Announcer:
             or told.expected_wait_s != expected_s
             or told.waiting_for != waiting_for(state, job)
             or told.state is not job.state
+            or told.priority is not job.priority
         ):
             self._tell(job_view(state, job, position, wait_s), effects)
 

@@ -98,7 +98,9 @@ class Changes:
         """The worker of a running job ended: the job waits again at its place, once. It does not
         pay for the lost run. Who no longer wants it does not get it."""
         job.deaths += 1
-        if job.cancel_asked or job.kernel_gone:
+        if job.error is not None:
+            self.end_job(job, JobState.FAILED, now, job.error)
+        elif job.cancel_asked or job.kernel_gone:
             self.end_job(job, JobState.CANCELLED, now)
         elif job.deaths >= MOST_DEATHS:
             error = WorkerLost(f'generating with "{job.model}"', reason, job.deaths)
@@ -108,6 +110,8 @@ class Changes:
             job.state, job.device, job.started_s, job.step = JobState.QUEUED, None, -1.0, 0
             job.reason, job.batch = Reason.PUT_BACK, 1
             self.ordering.add(job, now)
+            if self.state.settings.wait_limit_s:
+                self.state.waiting_times.begin(job.id, now)
 
     def _leave_device(self, job: Job, now: float, used_s: float) -> None:
         """The device's lane, and the memory, are free when the last of a batch has left."""
@@ -215,14 +219,23 @@ class Changes:
     def _load_died(self, slot: Slot, reason: str, now: float) -> None:
         model = self.state.models[slot.model]
         model.load_deaths += 1
-        if model.load_deaths < MOST_DEATHS:
+        if model.load_deaths < MOST_DEATHS and slot.error is None:
             self.remove_slot(slot, 0, f"the GPU worker ended ({reason})")
             return
-        error = WorkerLost(f'loading "{slot.model}"', reason, model.load_deaths).report()
+        lost = WorkerLost(f'loading "{slot.model}"', reason, model.load_deaths)
+        error = slot.error or lost.report()
         self.fail_slot(slot, error, now)
         if not self.state.has_slot(slot.model, SlotState.READY):
             for job in self.state.queue.of_model(slot.model):
                 self.end_job(job, JobState.FAILED, now, error)
+
+    def fail_fetch(self, model: str, error: ErrorReport, now: float) -> None:
+        """Those who waited for the download are told why; the next who asks has it tried
+        again."""
+        each = self.state.models[model]
+        each.fetching, each.fetch_failed, each.wanted_s = False, True, None
+        for job in self.state.queue.of_model(model):
+            self.end_job(job, JobState.FAILED, now, error)
 
     # holds
 

@@ -4,11 +4,18 @@ from typing import get_args
 
 import msgspec
 
-from workshop_gpu.conductor import dispatch
+from workshop_gpu.conductor import dispatch, granting
 from workshop_gpu.conductor.admission import living_hold, verdict
 from workshop_gpu.conductor.announcing import snapshot
 from workshop_gpu.conductor.changes import Changes
-from workshop_gpu.conductor.effects import Effect, FetchModel, HoldView, JobView, Snapshot
+from workshop_gpu.conductor.effects import (
+    Effect,
+    FetchModel,
+    HoldView,
+    JobView,
+    ReservationView,
+    Snapshot,
+)
 from workshop_gpu.conductor.estimates import Estimates
 from workshop_gpu.conductor.events import (
     CatalogueChanged,
@@ -28,9 +35,14 @@ from workshop_gpu.conductor.events import (
 from workshop_gpu.conductor.fetching import to_fetch
 from workshop_gpu.conductor.learned import Learned
 from workshop_gpu.conductor.ledger import Ledger
+from workshop_gpu.conductor.limits import Limits
+from workshop_gpu.conductor.offering import under
+from workshop_gpu.conductor.policy import Policy
 from workshop_gpu.conductor.records import Device, Model, State
 from workshop_gpu.conductor.reports import DeviceFact, JobFact, Reports, SlotFact
 from workshop_gpu.conductor.requests import Request, Requests
+from workshop_gpu.conductor.reservation_views import reservation_view
+from workshop_gpu.conductor.reservations import ReservationRequest, Reservations, living
 from workshop_gpu.conductor.settings import Settings
 from workshop_gpu.conductor.states import JobState, SlotState
 from workshop_gpu.conductor.views import hold_view, job_view
@@ -66,13 +78,16 @@ class Conductor:
         self._changes = Changes(self._state)
         self._requests = Requests(self._state, self._changes)
         self._reports = Reports(self._state, self._changes)
+        self._reservations = Reservations(self._state, self._changes)
+        self._limits = Limits(self._state, self._changes)
+        self._state.policy = Policy.of(settings)
         self._watch = Watch()
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """Takes one event and returns the effects that follow from it, in their order.
 
-        1. A request (submit, cancel, hold, load, evict) is checked; a refused one raises its
-           `WorkshopError` here. An accepted one changes the records.
+        1. A request (submit, cancel, hold, load, evict, policy, reservation) is checked; a
+           refused one raises its `WorkshopError` here. An accepted one changes the records.
         2. A fact about a device: it is ready, its worker died (its jobs go back, once), it is
            gone, its memory was read.
         3. A fact about a slot: a load goes on, has ended, has failed; a model has left.
@@ -83,8 +98,9 @@ class Conductor:
 
         6. Jobs rise a class or fall due, whose time has come. Waiting jobs that can never run
            any more fail, each with the reason.
-        7. Wanted models that are not on disk are downloaded. Devices with a free lane get orders,
-           until there is nothing to order (see `dispatch.py`).
+        7. Wanted models that are not on disk are downloaded. Reservations whose turn it is get
+           their room (see `granting.py`). Devices with a free lane get orders, until there is
+           nothing to order (see `dispatch.py`).
 
         And always:
 
@@ -96,8 +112,12 @@ class Conductor:
         """
         if isinstance(event, _REQUESTS):  # 1
             self._requests.apply(event, now)
+        elif isinstance(event, _RESERVATIONS):
+            self._reservations.apply(event, now)
         elif isinstance(event, _DEVICE_FACTS):  # 2
             self._reports.apply_device(event, now)
+            if isinstance(event, DeviceGone):
+                self._reservations.device_gone(event.device, event.reason, now)
         elif isinstance(event, _SLOT_FACTS):  # 3
             self._reports.apply_slot(event, now)
         elif isinstance(event, _JOB_FACTS):  # 4
@@ -115,7 +135,8 @@ class Conductor:
         if not isinstance(event, _PROGRESS):
             self._changes.ordering.time_passed(now)  # 6
             self._fail_hopeless(now)
-            self._fetch_missing()  # 7
+            self._fetch_missing(now)  # 7
+            self._serve_reservations(now)
             self._give_orders(now)
             self._forget_unlisted()
         effects, self._changes.effects = self._changes.effects, []
@@ -146,6 +167,10 @@ class Conductor:
         ended = self._state.ended.get(job)
         return None if ended is None else job_view(self._state, ended)
 
+    def reservation(self, reservation: str, now: float) -> ReservationView:
+        """One that waits or was granted. Raises ReservationUnknown or ReservationEnded."""
+        return reservation_view(self._state, living(self._state, reservation, now), now)
+
     def hold(self, hold: str, now: float) -> HoldView:
         """A living hold. Raises HoldUnknown or HoldEnded."""
         return hold_view(living_hold(self._state, hold, now), now)
@@ -158,7 +183,8 @@ class Conductor:
         state = self._state
         before = state.models
         state.models = {}
-        for facts in event.models:
+        state.catalogue = {facts.model: facts for facts in event.models}
+        for facts in [under(state.policy, facts) for facts in event.models]:
             state.estimates.know(facts)
             model = before.pop(facts.model, None) or Model(facts)
             state.models[facts.model] = model
@@ -185,18 +211,16 @@ class Conductor:
                 del self._state.models[name]
 
     def _fetch_failed(self, event: FetchFailed, now: float) -> None:
-        """Those who waited for the model are told why; the next who asks has it tried again."""
+        """One that was given up by now changes nothing."""
         model = self._state.models.get(event.model)
-        if model is None or not model.fetching:
-            return
-        model.fetching, model.fetch_failed, model.wanted_s = False, True, None
-        for job in self._state.queue.of_model(event.model):
-            self._changes.end_job(job, JobState.FAILED, now, event.error)
+        if model is not None and model.fetching:
+            self._changes.fail_fetch(event.model, event.error, now)
 
     def _kernel_gone(self, kernel: str, now: float) -> None:
         """Its holds go, its waiting jobs are cancelled, its running ones finish."""
         for hold in [hold for hold in self._state.holds if hold.kernel == kernel]:
             self._changes.end_hold(hold, "the kernel ended", now)
+        self._reservations.kernel_gone(kernel, now)
         for job in self._state.queue.of_kernel(kernel):
             self._changes.end_job(job, JobState.CANCELLED, now)
         for job in self._state.running.values():
@@ -206,6 +230,8 @@ class Conductor:
     def _time_passed(self, now: float) -> None:
         for hold in [hold for hold in self._state.holds if hold.expires_s <= now]:
             self._changes.end_hold(hold, "its time was over", now)
+        self._reservations.time_passed(now)
+        self._limits.enforce(now)
         self._state.shares.forget_idle()
 
     # 6
@@ -223,10 +249,29 @@ class Conductor:
 
     # 7
 
-    def _fetch_missing(self) -> None:
+    def _fetch_missing(self, now: float) -> None:
         for name in to_fetch(self._state):
-            self._state.models[name].fetching = True
+            model = self._state.models[name]
+            model.fetching, model.fetching_s = True, now
             self._changes.effects.append(FetchModel(name))
+
+    def _serve_reservations(self, now: float) -> None:
+        state = self._state
+        if not state.reservations:
+            return
+        self._reservations.end_hopeless(now)
+        self._reservations.announce(now)
+        while True:
+            decision = granting.next_step(state, now)
+            state.closed = decision.closed
+            match decision.step:
+                case granting.Grant(device, reservation):
+                    self._reservations.grant(reservation, state.devices[device], now)
+                case dispatch.Evict(name, model, because, _):
+                    self._changes.evict(state.devices[name], model, because, "", now)
+                case None:
+                    break
+        self._reservations.announce(now)
 
     def _give_orders(self, now: float) -> None:
         state, changes = self._state, self._changes
@@ -280,6 +325,7 @@ class Conductor:
 
 
 _REQUESTS: tuple[type[Request], ...] = get_args(Request)
+_RESERVATIONS: tuple[type[ReservationRequest], ...] = get_args(ReservationRequest)
 _DEVICE_FACTS: tuple[type[DeviceFact], ...] = get_args(DeviceFact)
 _SLOT_FACTS: tuple[type[SlotFact], ...] = get_args(SlotFact)
 _PROGRESS = (JobStarted, JobProgressed, SlotProgressed)

@@ -18,6 +18,9 @@ or batch at a time. `next_order` looks at the lanes that are free and finds the 
 4. models that are held, preloaded or pinned are loaded where that disturbs no waiting job;
 5. a slot that nobody needs leaves: its keep-warm time is over, or it is no longer offered.
 
+Devices that are closed for a reservation (see `granting.py`) are left out, and nothing is done
+for jobs while the instructor pauses the queue.
+
 It changes nothing and is asked again after each order, until it has none.
 """
 
@@ -103,9 +106,9 @@ class _Look:
     def __init__(self, state: State, now: float, devices: Sequence[Device]) -> None:
         self._state = state
         self._now = now
-        self._devices = devices
-        self._free = [device for device in devices if device.can_transfer]
-        self._resting = set(state.lanes.idle())
+        self._devices = [device for device in devices if device.name not in state.closed]
+        self._free = [device for device in self._devices if device.can_transfer]
+        self._resting = set(state.lanes.idle()) - state.closed.keys()
         self._making_room = Counter(
             device.room_for for device in state.devices.values() if device.room_for
         )
@@ -182,6 +185,8 @@ class _Look:
 
     def _for_jobs(self) -> Order | None:
         queue = self._state.queue
+        if self._state.policy.paused:
+            return None
         for model in queue.models():
             if awaits_download(self._state, model):
                 continue

@@ -39,6 +39,8 @@ class JobView(msgspec.Struct, frozen=True):
     error: ErrorReport | None
     batch: int = 1
     """How many jobs are drawn together with it, itself included, once it runs."""
+    reason: str = ""
+    """In words, who keeps it waiting, where that is somebody else's doing."""
 
 
 class SlotView(msgspec.Struct, frozen=True):

@@ -100,16 +100,22 @@ class ModelTooLarge(WorkshopError):
 
     kind = "model_too_large"
 
-    def __init__(self, model: str, needed_bytes: int, largest_bytes: int) -> None:
+    def __init__(
+        self, model: str, needed_bytes: int, largest_bytes: int, fitting_side: int = 0
+    ) -> None:
+        if fitting_side:
+            advice = f"a picture of {fitting_side} × {fitting_side} pixels would fit."
+        else:
+            advice = "it fits at no size; take another model, or ask for a smaller variant of it."
         super().__init__(
             f'"{model}" needs {gigabytes(needed_bytes)} with its working memory; the largest GPU '
             f"here can give {gigabytes(largest_bytes)}. "
-            f"{gigabytes(needed_bytes - largest_bytes)} are missing: "
-            "try a smaller picture or another model.",
+            f"{gigabytes(needed_bytes - largest_bytes)} are missing: {advice}",
             model=model,
             needed_bytes=needed_bytes,
             largest_bytes=largest_bytes,
             missing_bytes=needed_bytes - largest_bytes,
+            fitting_side=fitting_side,
         )
 
 
@@ -143,10 +149,15 @@ class QueueFull(WorkshopError):
     kind = "queue_full"
 
     def __init__(self, waiting: int, limit: int, position: int, expected_wait_s: float) -> None:
+        text = "The instructor lets you have no waiting jobs at present."
+        if waiting:
+            text = (
+                f"You already have {waiting} waiting jobs (limit {limit}). The next of them is at "
+                f"position {position} and starts in about {expected_wait_s:.0f} s; wait for one "
+                "to finish or cancel one."
+            )
         super().__init__(
-            f"You already have {waiting} waiting jobs (limit {limit}). The next of them is at "
-            f"position {position} and starts in about {expected_wait_s:.0f} s; wait for one to "
-            "finish or cancel one.",
+            text,
             waiting=waiting,
             limit=limit,
             position=position,

@@ -5,7 +5,7 @@ unwanted before wanted, then least recently used; as few as needed. Slots of ano
 not even arguments.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from enum import IntEnum
 
 import msgspec
@@ -38,13 +38,23 @@ class Candidate(msgspec.Struct, frozen=True):
 
 
 def choose(
-    candidates: Iterable[Candidate], needed_bytes: int, worst: Standing
+    candidates: Iterable[Candidate],
+    needed_bytes: int,
+    worst: Standing,
+    leaving_bytes: Callable[[Collection[str]], int] | None = None,
 ) -> tuple[Candidate, ...] | None:
     """The slots that leave so that `needed_bytes` come free, in the order they leave.
 
     None where all candidates up to the standing `worst` together are not enough: then nothing
-    leaves, because it would be for nothing.
+    leaves, because it would be for nothing. `leaving_bytes` says what comes free if all of these
+    models leave, where models share parts; without it they share none.
     """
+
+    def freed_bytes(leaving: list[Candidate]) -> int:
+        if leaving_bytes is None:
+            return sum(each.bytes for each in leaving)
+        return leaving_bytes([each.model for each in leaving])
+
     if needed_bytes <= 0:
         return ()
     able = sorted(
@@ -52,16 +62,14 @@ def choose(
         key=lambda each: (each.standing, each.used_s, each.model),
     )
     chosen: list[Candidate] = []
-    freed_bytes = 0
     for each in able:
-        if freed_bytes >= needed_bytes:
+        if freed_bytes(chosen) >= needed_bytes:
             break
         chosen.append(each)
-        freed_bytes += each.bytes
-    if freed_bytes < needed_bytes:
+    if freed_bytes(chosen) < needed_bytes:
         return None
     for each in reversed(chosen.copy()):
-        if freed_bytes - each.bytes >= needed_bytes:
-            chosen.remove(each)
-            freed_bytes -= each.bytes
+        rest = [other for other in chosen if other is not each]
+        if freed_bytes(rest) >= needed_bytes:
+            chosen = rest
     return tuple(chosen)

@@ -30,6 +30,7 @@ def forecast(state: State, jobs: list[Job], now: float, most_lanes: int) -> list
     lanes = [
         _lane(state, state.devices[name], until_s, now)
         for until_s, name in islice(state.lanes, most_lanes)
+        if name not in state.closed
     ]
     loads: dict[str, float | None] = {}
     for job in jobs:

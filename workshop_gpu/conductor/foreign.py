@@ -19,11 +19,16 @@ class Foreign:
         self._processes: tuple[ForeignProcess, ...] = ()
         self._covers: dict[str, tuple[str | None, int | None]] = {}
         self._named: dict[str, int] = {}
+        self._kernels: dict[str, int] = {}
 
     @property
     def unreserved_bytes(self) -> int:
         """What they hold beyond their own reservations."""
         return sum(self._named.values())
+
+    def unreserved_of(self, kernel: str | None) -> int:
+        """What the kernel's processes hold beyond its reservations."""
+        return 0 if kernel is None else self._kernels.get(kernel, 0)
 
     def named(self) -> tuple[tuple[str, int], ...]:
         """Bytes beyond reservations, by the processes' names; the rest is nobody's by name."""
@@ -50,6 +55,7 @@ class Foreign:
         left_bytes = self._total_bytes
         covered = self._covered_bytes()
         named: dict[str, int] = {}
+        kernels: dict[str, int] = {}
         for process in self._processes:
             held = min(max(0, process.bytes), left_bytes)
             left_bytes -= held
@@ -57,11 +63,12 @@ class Foreign:
             if process.kernel is not None:
                 own = min(held, covered.get(process.kernel, 0))
                 covered[process.kernel] = covered.get(process.kernel, 0) - own
+                kernels[process.kernel] = kernels.get(process.kernel, 0) + held - own
             if held > own:
                 named[process.name] = named.get(process.name, 0) + held - own
         if left_bytes:
             named[NAMELESS] = named.get(NAMELESS, 0) + left_bytes
-        self._named = named
+        self._named, self._kernels = named, kernels
 
     def _covered_bytes(self) -> dict[str, int]:
         covered: dict[str, int] = {}

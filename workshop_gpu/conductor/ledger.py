@@ -70,6 +70,12 @@ class Ledger:
         return self._foreign.unreserved_bytes
 
     @property
+    def reserved_bytes(self) -> int:
+        """What is somebody's own."""
+        whole = 0 if self._whole is None else max(0, self._left_bytes)
+        return sum(self._reserved.values()) + whole
+
+    @property
     def ours_bytes(self) -> int:
         """What our worker holds, or may take at any moment, by what we know."""
         weights = sum(each.own_bytes for each in self._weights.values())
@@ -162,9 +168,11 @@ class Ledger:
         """What comes free if all these models leave: not what they share with others that stay,
         nor what is `wanted` again by the one who comes."""
         leaving = [self._weights[model] for model in models if model in self._weights]
+        freeing = sum(self._freeing.get(model, 0) for model in models)
         stay = [name for name in self._weights if name not in models]
         gone = self._parts(models) - self._parts(stay) - set(wanted)
-        return sum(each.own_bytes for each in leaving) + sum(part.bytes for part in gone)
+        shared = sum(part.bytes for part in gone)
+        return sum(each.own_bytes for each in leaving) + shared + freeing
 
     def drop_weights(self, model: str) -> None:
         """A load failed and left nothing behind."""
@@ -203,6 +211,10 @@ class Ledger:
         else:
             self._reserved[reservation] = size_bytes
         self._foreign.cover(reservation, kernel, size_bytes)
+
+    def coverable_bytes(self, kernel: str | None) -> int:
+        """What the kernel's processes hold already, so that a reservation would count it once."""
+        return self._foreign.unreserved_of(kernel)
 
     def unreserve(self, reservation: str) -> None:
         self._reserved.pop(reservation, None)

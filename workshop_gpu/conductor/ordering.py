@@ -4,6 +4,7 @@ from workshop_gpu.conductor.fairness import rank, start_times
 from workshop_gpu.conductor.queue import Key
 from workshop_gpu.conductor.records import Job, State
 from workshop_gpu.conductor.room import LOADS_WORTH
+from workshop_gpu.conductor.states import Priority
 from workshop_gpu.conductor.timers import Alarm
 
 MOST_MARKED = 32
@@ -47,6 +48,15 @@ class Ordering:
                 state.queue.out(job)
                 job.start_s = start_s
                 state.queue.back(job)
+
+    def reclass(self, job: Job, priority: Priority, now: float) -> None:
+        """The waiting job belongs to another class from now on."""
+        self._state.queue.out(job)
+        job.priority = priority
+        self._count_rank(job, now)
+        self._state.queue.back(job)
+        self._state.touched_jobs[job.id] = None
+        self.pay(job.participant)
 
     def overtake(self, model: str, key: Key, now: float) -> None:
         """A job begins while those of this model that are before `key` wait. The last of them

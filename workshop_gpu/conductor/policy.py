@@ -6,10 +6,10 @@ from collections.abc import Mapping
 import msgspec
 
 from workshop_gpu.conductor.errors import InvalidPolicy
+from workshop_gpu.conductor.names import MAX_NAME_LENGTH, name_problem
 from workshop_gpu.conductor.settings import Settings
 from workshop_gpu.conductor.states import Priority
 
-MAX_NAME_LENGTH = 200
 MAX_REASON_LENGTH = 500
 _MAX_ENTRIES = 10_000
 _MAX_WAITING = 10_000
@@ -83,16 +83,6 @@ class Policy(msgspec.Struct, frozen=True):
             if any(len(text) > MAX_REASON_LENGTH or not text.isprintable() for text in reasons):
                 problem = f"a reason is one line of at most {MAX_REASON_LENGTH} characters"
                 raise InvalidPolicy(field, problem)
-
-
-def name_problem(name: str) -> str:
-    """What is wrong with the name or id of a model, participant, kernel or device; "" if
-    nothing is."""
-    if not name:
-        return "is empty"
-    if len(name) > MAX_NAME_LENGTH:
-        return f"has {len(name)} characters ({MAX_NAME_LENGTH} are allowed)"
-    return "" if name.isprintable() else "has characters that cannot be shown"
 
 
 def _check_seconds(field: str, value: float, least: float) -> None:

@@ -1,5 +1,6 @@
 """What the conductor remembers: mutable records, changed by `conductor.py` alone."""
 
+import math
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -11,10 +12,18 @@ from workshop_gpu.conductor.events import JobSubmitted, ModelFacts
 from workshop_gpu.conductor.fairness import Reason, Shares, Tolls
 from workshop_gpu.conductor.lanes import Lanes
 from workshop_gpu.conductor.ledger import Ledger
+from workshop_gpu.conductor.policy import Policy
 from workshop_gpu.conductor.queue import Key, Queue
 from workshop_gpu.conductor.settings import Settings
-from workshop_gpu.conductor.states import DeviceState, JobState, Priority, SlotState
+from workshop_gpu.conductor.states import (
+    DeviceState,
+    JobState,
+    Priority,
+    ReservationState,
+    SlotState,
+)
 from workshop_gpu.conductor.timers import Timers
+from workshop_gpu.conductor.waiting_times import WaitingTimes
 
 
 class Activity(Enum):
@@ -42,7 +51,11 @@ class Job:
     """How many workers ended while they ran it."""
     cancel_asked: bool = False
     kernel_gone: bool = False
+    stop_asked: bool = False
+    """Its worker is to be ended because it took too long."""
 
+    priority: Priority = Priority.NORMAL
+    """Its class; the instructor may have given it another than was asked for."""
     rank: int = 0
     """The class that it counts as now."""
     reason: Reason = Reason.SHARE
@@ -74,10 +87,6 @@ class Job:
     @property
     def participant(self) -> str:
         return self.request.participant
-
-    @property
-    def priority(self) -> Priority:
-        return self.request.priority
 
     @property
     def key(self) -> Key:
@@ -161,6 +170,7 @@ class Model:
     """One model of the catalogue."""
 
     facts: ModelFacts
+    """As the instructor's policy has them."""
     listed: bool = True
     """False once the catalogue has it no longer, while slots of it are still there."""
     pin_paused: bool = False
@@ -173,7 +183,8 @@ class Model:
     """How many workers ended, one after the other, while they loaded it."""
 
     fetching: bool = False
-    """Its download is under way."""
+    """Its download is under way, and since when."""
+    fetching_s: float = 0.0
     fetch_failed: bool = False
     """Its download failed, and nobody has asked for the model since."""
 
@@ -230,6 +241,30 @@ class Holds:
 
 
 @dataclass(slots=True)
+class Reservation:
+    """Room for somebody's own code; `device` once it was granted. `expires_s` may be infinite."""
+
+    id: str
+    participant: str
+    kernel: str | None
+    size_bytes: int | None
+    wanted_device: str | None
+    sequence: int
+    priority: Priority
+    asked_s: float
+    start_s: float
+    """Its participant's account when it was asked for."""
+    expires_s: float
+    state: ReservationState = ReservationState.WAITING
+    device: str | None = None
+
+    @property
+    def clears(self) -> bool:
+        """Whether it is the instructor's own: a whole device, and no end but by hand."""
+        return self.size_bytes is None and self.kernel is None and self.expires_s == math.inf
+
+
+@dataclass(slots=True)
 class State:
     """Everything that the conductor knows. Its methods only look."""
 
@@ -255,6 +290,14 @@ class State:
     touched_devices: dict[str, None] = field(default_factory=dict)
     touched_jobs: dict[str, None] = field(default_factory=dict)
     """What this event has changed, and people are told about."""
+    policy: Policy = field(default_factory=Policy)
+    catalogue: dict[str, ModelFacts] = field(default_factory=dict)
+    """Listed models as the catalogue has them, without the policy."""
+    waiting_times: WaitingTimes = field(default_factory=WaitingTimes)
+    reservations: dict[str, Reservation] = field(default_factory=dict)
+    ended_reservations: "OrderedDict[str, Reservation]" = field(default_factory=OrderedDict)
+    closed: dict[str, str] = field(default_factory=dict)
+    """Devices on which nothing new begins, each with the reservation for which it is kept."""
 
     def job(self, job: str) -> Job | None:
         """A waiting, running or remembered job."""

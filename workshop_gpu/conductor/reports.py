@@ -100,6 +100,7 @@ class Reports:
         self._correct_weights(event, device)
         state.estimates.learn_load(event.model, event.weights_bytes, event.seconds_s)
         slot.state, slot.since_s, slot.used_s = SlotState.READY, now, now
+        slot.error = None
         slot.done_bytes = slot.total_bytes = device.ledger.weights_bytes(slot.model)
         model.wanted_s, model.load_deaths = None, 0
         device.rest()
@@ -143,6 +144,8 @@ class Reports:
                 self._changes.end_job(job, JobState.DONE, now)
             case JobFailed(_, error):
                 self._changes.end_job(job, JobState.FAILED, now, error)
+            case JobStopped() if job.error is not None:  # it took too long
+                self._changes.end_job(job, JobState.FAILED, now, job.error)
             case JobStopped():
                 self._changes.end_job(job, JobState.CANCELLED, now)
 

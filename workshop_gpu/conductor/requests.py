@@ -2,7 +2,7 @@
 
 from workshop_gpu.conductor import admission
 from workshop_gpu.conductor.changes import Changes
-from workshop_gpu.conductor.effects import AnnounceHold
+from workshop_gpu.conductor.effects import AnnounceHold, AnnouncePolicy
 from workshop_gpu.conductor.errors import JobEnded, JobUnknown
 from workshop_gpu.conductor.events import (
     EvictionAsked,
@@ -12,7 +12,10 @@ from workshop_gpu.conductor.events import (
     JobCancelled,
     JobSubmitted,
     ModelWanted,
+    PolicyChanged,
 )
+from workshop_gpu.conductor.offering import class_of, settings_under, under
+from workshop_gpu.conductor.policy import Policy
 from workshop_gpu.conductor.records import Hold, Job, State
 from workshop_gpu.conductor.states import JobState, SlotState
 from workshop_gpu.conductor.views import hold_view
@@ -25,6 +28,7 @@ Request = (
     | HoldTaken
     | HoldRenewed
     | HoldDropped
+    | PolicyChanged
 )
 
 _PRESENT = (SlotState.LOADING, SlotState.READY, SlotState.LEAVING)
@@ -55,13 +59,20 @@ class Requests:
                 self._want(event, now)
             case EvictionAsked():
                 self._evict(event)
+            case PolicyChanged():
+                admission.check_policy(self._state, event.policy)
+                self.follow(event.policy, now)
 
     def _submit(self, event: JobSubmitted, now: float) -> None:
         admission.check_job(self._state, event, now)
-        self._demand(event.model)
+        self._demand(event.model, now)
         self._accepted += 1
+        job = Job(event, self._accepted, now)
+        job.priority = class_of(self._state.policy, event.participant, event.priority)
         self._state.shares.enter(event.participant)
-        self._changes.ordering.add(Job(event, self._accepted, now), now)
+        if self._state.settings.wait_limit_s:
+            self._state.waiting_times.begin(job.id, now)
+        self._changes.ordering.add(job, now)
 
     def _cancel(self, event: JobCancelled, now: float) -> None:
         """A waiting job is over at once; a running one when its worker says so."""
@@ -76,8 +87,8 @@ class Requests:
             self._changes.ask_cancel(job)
 
     def _take(self, event: HoldTaken, now: float) -> None:
-        admission.check_hold(self._state, event)
-        self._demand(event.model)
+        admission.check_hold(self._state, event, now)
+        self._demand(event.model, now)
         hold = Hold(
             event.hold, event.participant, event.kernel, event.model, now, now + event.ttl_s
         )
@@ -93,8 +104,8 @@ class Requests:
 
     def _want(self, event: ModelWanted, now: float) -> None:
         admission.check_wanted(self._state, event)
-        self._demand(event.model)
         self._changes.forgive(event.model)
+        self._demand(event.model, now)
         self._stay(event.model)
         if not self._state.has_slot(event.model, SlotState.LOADING, SlotState.READY):
             self._state.models[event.model].wanted_s = now
@@ -114,10 +125,36 @@ class Requests:
         for slot in self._state.slots(model, SlotState.READY, SlotState.LOADING):
             slot.leaves_because = ""
 
-    def _demand(self, name: str) -> None:
+    def _demand(self, name: str, now: float) -> None:
         """Somebody asks for the model: a paused pin holds again, and a failed download or load
-        is tried again, unless others are waiting for another try already."""
+        is tried again, unless others are waiting for another try already, or it failed just
+        now."""
         self._state.models[name].pin_paused = False
         self._state.models[name].fetch_failed = False
-        if not self._state.queue.awaits(name) and not self._state.has_slot(name, *_PRESENT):
+        if self._state.queue.awaits(name) or self._state.has_slot(name, *_PRESENT):
+            return
+        if not admission.fresh_failures(self._state, name, now):
             self._changes.forgive(name)
+
+    def follow(self, policy: Policy, now: float) -> None:
+        """The policy counts from now on, for waiting jobs too."""
+        state = self._state
+        before, state.policy = state.policy, policy
+        state.settings = settings_under(policy, state.settings)
+        clock = state.waiting_times.clock
+        clock.pause(now) if policy.paused else clock.resume(now)
+        for name, facts in state.catalogue.items():
+            model = state.models[name]
+            pinned = policy.pinned.get(name) and not before.pinned.get(name)
+            model.facts, model.pin_paused = under(policy, facts), model.pin_paused and not pinned
+            for slot in state.slots(name, *SlotState):
+                state.touched_devices[slot.device] = None
+        for participant in before.priorities.keys() | policy.priorities.keys():
+            self._reclass(participant, now)
+        self._changes.effects.append(AnnouncePolicy(policy))
+
+    def _reclass(self, participant: str, now: float) -> None:
+        for job in self._state.queue.of_participant(participant):
+            priority = class_of(self._state.policy, participant, job.request.priority)
+            if priority is not job.priority:
+                self._changes.ordering.reclass(job, priority, now)

@@ -55,7 +55,7 @@ class Room:
         free = self.free_bytes(device)
         if needed <= free:
             return Option(device.name, free, busy=bool(device.running))
-        victims = choose(self._candidates(device, claim), needed - free, worst)
+        victims = self._choose(device, claim, needed - free, worst)
         if not victims:
             return None
         return Option(
@@ -74,15 +74,25 @@ class Room:
         protections that run out by themselves had run out."""
         running = sum(job.working_bytes for job in device.running.values())
         missing = needed - self.free_bytes(device) - running
-        return choose(self._candidates(device, claim), missing, worst) is not None
+        return self._choose(device, claim, missing, worst) is not None
+
+    def _choose(
+        self, device: Device, claim: Claim, missing: int, worst: Standing
+    ) -> tuple[Candidate, ...] | None:
+        if missing <= 0:
+            return ()
+        state, ledger = self._state, device.ledger
+        wanted = state.estimates.parts(state.models[claim.model].facts)
+        candidates = self._candidates(device, claim)
+        return choose(
+            candidates, missing, worst, lambda models: ledger.leaving_bytes(models, wanted)
+        )
 
     def _candidates(self, device: Device, claim: Claim) -> list[Candidate]:
-        state = self._state
-        wanted = state.estimates.parts(state.models[claim.model].facts)
         return [
             Candidate(
                 slot.model,
-                device.ledger.leaving_bytes([slot.model], wanted),
+                device.ledger.weights_bytes(slot.model),
                 slot.used_s,
                 self._standing(slot, claim),
             )

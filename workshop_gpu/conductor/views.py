@@ -1,9 +1,9 @@
 """Views of the records: what the conductor knows of a thing at this moment."""
 
 from workshop_gpu.conductor.effects import DeviceView, HoldView, JobView, SlotView
-from workshop_gpu.conductor.fetching import awaits_download
+from workshop_gpu.conductor.reasons import wait_reason, waiting_for
 from workshop_gpu.conductor.records import Device, Hold, Job, Slot, State
-from workshop_gpu.conductor.states import JobState, SlotState
+from workshop_gpu.conductor.states import SlotState
 from workshop_gpu.conductor.waits import rounded
 
 
@@ -57,7 +57,7 @@ def job_view(state: State, job: Job, position: int = 0, wait_s: float | None = N
         participant=request.participant,
         kernel=request.kernel,
         model=request.model,
-        priority=request.priority,
+        priority=job.priority,
         state=job.state,
         device=job.device,
         position=position,
@@ -70,20 +70,5 @@ def job_view(state: State, job: Job, position: int = 0, wait_s: float | None = N
         ended_s=job.ended_s,
         error=job.error,
         batch=job.batch,
+        reason=wait_reason(state, job),
     )
-
-
-def waiting_for(state: State, job: Job) -> str:
-    """In a word, what a job waits for: "" (its turn, or nothing), "download", "load", "room",
-    "device"."""
-    if job.state is not JobState.QUEUED:
-        return ""
-    if awaits_download(state, job.model):
-        return "download"
-    if not len(state.lanes):
-        return "device"
-    if job.model in state.without_room:
-        return "room"
-    if state.has_slot(job.model, SlotState.READY):
-        return ""
-    return "load" if state.has_slot(job.model, SlotState.LOADING) else ""

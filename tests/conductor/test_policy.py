@@ -1,0 +1,201 @@
+"""What the instructor changes while the server runs."""
+
+import math
+
+import msgspec
+import pytest
+
+from tests.conductor.staging import Stage, model, stage
+from workshop_gpu.conductor import effects, events
+from workshop_gpu.conductor.conductor import Conductor, Settings
+from workshop_gpu.conductor.errors import InvalidPolicy
+from workshop_gpu.conductor.offering import class_of
+from workshop_gpu.conductor.policy import Policy
+from workshop_gpu.conductor.states import Priority
+
+
+def change(room: Stage, **what: object) -> list[effects.Effect]:
+    policy = room.conductor.snapshot(room.now).policy
+    return room.tell(events.PolicyChanged(msgspec.structs.replace(policy, **what)))
+
+
+def test_a_change_is_announced_and_seen() -> None:
+    room = stage()
+    new = change(room, patience_s=30.0)
+    policy = room.conductor.snapshot(room.now).policy
+    assert policy.patience_s == 30.0
+    assert effects.AnnouncePolicy(policy) in new
+
+
+def test_without_a_policy_the_settings_count() -> None:
+    settings = Settings(patience_s=5.0, queue_limit=7, min_residency_s=10.0)
+    policy = Conductor(settings).snapshot(0.0).policy
+    assert (policy.patience_s, policy.queue_limit) == (5.0, 7)
+    policy.check()
+
+
+def test_a_policy_that_was_kept_counts_again() -> None:
+    kept = Policy(queue_limit=1, withdrawn={"a": "too slow"}, paused="lunch")
+    decoded = msgspec.json.decode(msgspec.json.encode(kept), type=Policy)
+    room = Stage(Conductor(Settings(), ("gpu0",)))
+    room.tell(events.CatalogueChanged((model("a"), model("b"))))
+    room.tell(events.PolicyChanged(decoded))
+    room.ready()
+    assert room.refused(room.job_submitted("a")).kind == "model_disabled"
+    room.submit("b")
+    assert room.refused(room.job_submitted("b")).kind == "queue_full"
+    assert room.order() == ""
+
+
+# the queue
+
+
+def test_a_paused_queue_finishes_what_runs_and_begins_nothing() -> None:
+    room = stage()
+    room.load("a")
+    running = room.submit("a", "ada")
+    change(room, paused="We talk for ten minutes")
+    warm, cold = room.submit("a", "bob"), room.submit("b", "cleo")
+    room.answer()
+    assert room.state(running) == "done"
+    assert room.orders == {}
+    for job in (warm, cold):
+        assert room.job(job).waiting_for == "pause"
+        assert room.job(job).reason == "The queue is paused: We talk for ten minutes."
+    change(room, paused="")
+    assert room.orders_of() == [f"run {warm}", "load b"]
+
+
+def test_the_limit_of_waiting_jobs_can_differ_for_one_participant() -> None:
+    room = stage()
+    change(room, limits={"ada": 1, "eve": 0})
+    room.submit("a", "ada")
+    assert room.refused(room.job_submitted("a", "ada")).kind == "queue_full"
+    assert room.refused(room.job_submitted("a", "eve")).facts["limit"] == 0
+    for _ in range(3):
+        room.submit("a", "bob")
+
+
+def test_another_class_for_a_participant_counts_for_waiting_jobs_too() -> None:
+    room = stage()
+    room.load("a")
+    room.submit("a", "ada")
+    bobs, cleos = room.submit("a", "bob"), room.submit("a", "cleo")
+    change(room, priorities={"cleo": Priority.HIGH})
+    assert room.job(cleos).priority is Priority.HIGH
+    assert room.job(cleos).position == 1
+    room.answer()
+    assert room.order() == f"run {cleos}"
+    change(room, priorities={"bob": Priority.LOW})
+    assert room.job(bobs).priority is Priority.LOW
+    change(room, priorities={})
+    assert room.job(bobs).priority is Priority.NORMAL
+
+
+@pytest.mark.parametrize(
+    ("own", "asked", "counts"),
+    [
+        (Priority.HIGH, Priority.NORMAL, Priority.HIGH),
+        (Priority.HIGH, Priority.BATCH, Priority.BATCH),
+        (Priority.BATCH, Priority.NORMAL, Priority.BATCH),
+        (Priority.BATCH, Priority.LOW, Priority.BATCH),
+        (Priority.LOW, Priority.URGENT, Priority.URGENT),
+    ],
+)
+def test_nobody_gets_a_better_class_by_asking_for_a_worse_one(
+    own: Priority, asked: Priority, counts: Priority
+) -> None:
+    assert class_of(Policy(priorities={"ada": own}), "ada", asked) is counts
+
+
+def test_a_new_patience_counts_at_once() -> None:
+    room = stage(gb=40)
+    change(room, patience_s=2.0, min_residency_s=0.0)
+    assert room.conductor._state.settings.patience_s == 2.0
+
+
+# models
+
+
+def test_a_withdrawn_model_is_refused_with_the_reason_and_leaves_when_idle() -> None:
+    room = stage()
+    room.load("a")
+    change(room, withdrawn={"a": "one model is enough today"})
+    assert room.order() == "evict a"
+    report = room.refused(room.job_submitted("a"))
+    assert report.kind == "model_disabled"
+    assert "one model is enough today" in report.message
+    change(room, withdrawn={})
+    room.answer()
+    room.submit("a")
+    assert room.order() == "load a"
+
+
+def test_jobs_that_wait_for_a_model_are_drawn_though_it_is_withdrawn_meanwhile() -> None:
+    room = stage()
+    job = room.submit("a")
+    change(room, withdrawn={"a": "enough"})
+    room.settle()
+    assert room.state(job) == "done"
+
+
+def test_pins_and_keep_warm_times_go_before_the_catalogue_s() -> None:
+    room = stage(model("a", pinned=True, keep_warm_s=5.0), model("b", keep_warm_s=5.0))
+    room.answer()
+    change(room, pinned={"a": False, "b": True}, keep_warm_s={"a": 60.0})
+    assert room.order() == "load b"
+    room.answer()
+    room.later(59.0)
+    assert room.order() == ""
+    room.later(2.0)
+    assert room.order() == "evict a"
+    room.answer()
+    room.later(1000.0)
+    assert room.models() == ["b"]
+
+
+def test_what_the_policy_says_stays_when_the_catalogue_is_read_again() -> None:
+    room = stage()
+    change(room, withdrawn={"a": "enough"})
+    room.tell(events.CatalogueChanged((model("a", gb=20.0), model("b"))))
+    assert room.refused(room.job_submitted("a")).kind == "model_disabled"
+    change(room, withdrawn={})
+    room.submit("a")
+    assert room.order() == "load a"
+
+
+def test_a_model_that_left_the_catalogue_does_not_spoil_the_policy_that_names_it() -> None:
+    room = stage()
+    change(room, pinned={"c": True})
+    room.tell(events.CatalogueChanged((model("a"), model("b"))))
+    change(room, patience_s=15.0)
+    new = msgspec.structs.replace(Policy(), keep_warm_s={"typo": 5.0})
+    assert room.refused(events.PolicyChanged(new)).kind == "model_unknown"
+
+
+# contradictions
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        Policy(patience_s=-1.0),
+        Policy(patience_s=math.nan),
+        Policy(patience_s=math.inf),
+        Policy(min_residency_s=-0.1),
+        Policy(patience_s=5.0, min_residency_s=10.0),
+        Policy(queue_limit=0),
+        Policy(queue_limit=10**9),
+        Policy(keep_warm_s={"a": -2.0}),
+        Policy(limits={"ada": -1}),
+        Policy(limits={"x" * 10_000: 1}),
+        Policy(priorities={"a\x00b": Priority.HIGH}),
+        Policy(withdrawn={"a": "x" * 10_000}),
+        Policy(paused="two\nlines"),
+        Policy(withdrawn={"a": "enough"}, pinned={"a": True}),
+    ],
+)
+def test_a_policy_that_cannot_be_is_refused_and_nothing_changes(policy: Policy) -> None:
+    with pytest.raises(InvalidPolicy):
+        policy.check()
+    assert stage().refused(events.PolicyChanged(policy)).kind == "invalid_policy"

@@ -1,0 +1,91 @@
+"""Limits of time, each on its own: downloads, loads, waits, runs. None eats another's.
+
+A load or run that takes too long is ended with its worker, because nothing else ends it for
+sure; a run is asked to stop first. A wait does not count while the queue is paused, and starts
+anew if its model was just being downloaded or loaded when it was over.
+"""
+
+from workshop_gpu.conductor.changes import Changes
+from workshop_gpu.conductor.effects import StopFetch, StopWorker
+from workshop_gpu.conductor.errors import TimeLimit
+from workshop_gpu.conductor.fetching import awaits_download
+from workshop_gpu.conductor.reasons import wait_reason
+from workshop_gpu.conductor.records import Job, State
+from workshop_gpu.conductor.states import JobState, SlotState
+
+STOP_GRACE_S = 10.0
+"""A run that was asked to stop has so long to do it."""
+
+
+class Limits:
+    """Looks at the clock with every tick."""
+
+    def __init__(self, state: State, changes: Changes) -> None:
+        self._state = state
+        self._changes = changes
+
+    def enforce(self, now: float) -> None:
+        """Ends what has taken too long."""
+        settings = self._state.settings
+        stop: dict[str, str] = {}
+        if settings.download_limit_s:
+            self._end_downloads(settings.download_limit_s, now)
+        if settings.wait_limit_s:
+            self._end_waits(settings.wait_limit_s, now)
+        if settings.load_limit_s:
+            stop |= self._end_loads(settings.load_limit_s, now)
+        if settings.run_limit_s:
+            stop |= self._end_runs(settings.run_limit_s, now)
+        self._changes.effects += [StopWorker(device, why) for device, why in stop.items()]
+
+    def _end_downloads(self, limit_s: float, now: float) -> None:
+        for name, model in self._state.models.items():
+            if model.fetching and now - model.fetching_s >= limit_s:
+                self._changes.effects.append(StopFetch(name))
+                error = TimeLimit(f'The download of "{name}"', limit_s, "Ask the instructor.")
+                self._changes.fail_fetch(name, error.report(), now)
+
+    def _end_waits(self, limit_s: float, now: float) -> None:
+        state = self._state
+        for name in state.waiting_times.over(limit_s, now):
+            job = state.queue.get(name)
+            if job is None:
+                continue
+            if self._is_prepared(job):
+                state.waiting_times.begin(name, now)
+            else:
+                advice = f"{wait_reason(state, job)} Try again later.".strip()
+                error = TimeLimit("Waiting in the queue", limit_s, advice)
+                self._changes.end_job(job, JobState.FAILED, now, error.report())
+
+    def _is_prepared(self, job: Job) -> bool:
+        state = self._state
+        return awaits_download(state, job.model) or state.has_slot(job.model, SlotState.LOADING)
+
+    def _end_loads(self, limit_s: float, now: float) -> dict[str, str]:
+        """Says which workers end, and why."""
+        stop: dict[str, str] = {}
+        for device in self._state.devices.values():
+            slot = device.slots.get(device.subject)
+            if slot is None or slot.state is not SlotState.LOADING or slot.error is not None:
+                continue
+            if now - slot.since_s >= limit_s:
+                advice = "Its files may lie on a slow disk: ask the instructor."
+                slot.error = TimeLimit(f'Loading "{slot.model}"', limit_s, advice).report()
+                stop[device.name] = slot.error.message
+        return stop
+
+    def _end_runs(self, limit_s: float, now: float) -> dict[str, str]:
+        """Says which workers end, and why."""
+        stop: dict[str, str] = {}
+        for job in self._state.running.values():
+            ran_s = now - job.started_s
+            if ran_s >= limit_s and job.error is None:
+                advice = "Ask for fewer steps, a smaller picture or fewer images at once."
+                what = f'Generating with "{job.model}"'
+                job.error = TimeLimit(what, limit_s, advice).report()
+                self._changes.ask_cancel(job)
+            if ran_s >= limit_s + STOP_GRACE_S and job.device and not job.stop_asked:
+                job.stop_asked = True
+                stop[job.device] = "a job took too long and did not stop"
+        return stop
