@@ -65,6 +65,19 @@ def test_a_model_comes_back_from_the_pool_without_its_files(pool: FakePool, copy
     assert same_pixels(drawn(model), expected())
 
 
+def test_a_model_whose_files_were_replaced_meanwhile_comes_back_from_the_new_ones(
+    pool: FakePool, copy: Path
+) -> None:
+    worker = loader(pool)
+    before = load(worker, copy)
+    worker.evict("small")
+    fresh = shutil.copy(vae_file(copy), copy / "new.safetensors")
+    os.replace(fresh, vae_file(copy))
+    assert load(worker, copy) is not before
+    os.utime(vae_file(copy), (1, 1))
+    assert load(worker, copy) is worker.resident("small"), "what draws stays as it is"
+
+
 def test_the_next_worker_finds_the_bytes_and_writes_none(pool: FakePool, copy: Path) -> None:
     load(loader(pool), copy)
     assert set(pool.granted) == {"empty"}

@@ -91,6 +91,10 @@ class Carrier:
         """Why host memory is not registered with the card; "" where it is or need not be."""
         return self._pinning.problem if self._pinning else ""
 
+    def prepare(self) -> None:
+        """Set up the trays, which else the first block waits for."""
+        self._ready_trays()
+
     def pin(self, host: HostCopy) -> Pinned | None:
         """Begin to register this copy, for a card."""
         return self._pinning.begin(host.tensor()) if self._pinning else None

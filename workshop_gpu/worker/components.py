@@ -14,6 +14,7 @@ import torch
 from workshop_gpu.worker.layout import Block, bind, strayed, unbind
 from workshop_gpu.worker.pool import Part
 from workshop_gpu.worker.protocol import ModelSource, PartBytes
+from workshop_gpu.worker.stored import Identity, replaced
 
 
 @dataclass(eq=False)
@@ -21,7 +22,8 @@ class Component:
     """One set of weights of an open model.
 
     `weights` lie in `part`, which models may share; `computed` is what the library computes at
-    each opening, in memory of its own. Without `files` the weights cannot be read again.
+    each opening, in memory of its own. Without `files` the weights cannot be read again;
+    `identities` are those of the files that were read.
     """
 
     name: str
@@ -30,6 +32,7 @@ class Component:
     computed: Block
     part: Part
     files: tuple[Path, ...] = ()
+    identities: tuple[Identity, ...] = ()
     computed_host: torch.Tensor = field(init=False)
     computed_device: torch.Tensor | None = None
 
@@ -53,6 +56,11 @@ class Component:
         """Whether it can come back after it left without being opened anew."""
         part = self.part
         return part.in_pool or part.size_bytes == 0 or bool(self.files and part.host is None)
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether its files were replaced since it was opened."""
+        return replaced(self.files, self.identities)
 
     def forget_sources(self) -> None:
         """A module that the library opened lets go of its first weights: the block has them."""

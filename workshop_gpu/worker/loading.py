@@ -86,6 +86,11 @@ class Loader:
 
     # Coming
 
+    def prepare(self) -> None:
+        """Set up what the first load would wait for."""
+        if self._card is not None:
+            self._carrier.prepare()
+
     def load(self, source: ModelSource, on_progress: OnProgress) -> OpenModel:
         """Bring a model to the device, opening it if it is not open.
 
@@ -93,7 +98,7 @@ class Loader:
         nothing of what this load brought is left.
         """
         there = self._models.get(source.model)
-        if there is not None and there.source != source:
+        if there is not None and (there.source != source or _is_outdated(there)):
             self.evict(source.model)
             self.close(source.model)
             there = None
@@ -148,7 +153,7 @@ class Loader:
             if skeleton is None:
                 skeleton = open_by_library(wanted.cls, wanted.folder, plan.dtype, wanted.variant)
         made_by = "" if mapped else f"{wanted.name} {_libraries()} {plan.dtype}"
-        again = wanted.files if mapped else ()
+        again = files if mapped else None
         component = self._component(load.model, wanted.name, skeleton, wanted.files, made_by, again)
         load.components.append(component)
         load.progress.expect(component, wanted.size_bytes)
@@ -163,7 +168,7 @@ class Loader:
         found = {name: captured(module) for name, module in modules(pipeline).items()}
         for name, skeleton in found.items():
             made_by = f"{name} {_libraries()} {plan.dtype}"
-            component = self._component(load.model, name, skeleton, (plan.path,), made_by, ())
+            component = self._component(load.model, name, skeleton, (plan.path,), made_by, None)
             load.components.append(component)
             load.progress.expect(component, plan.size_bytes // len(found))
             self._send(load, component, files)
@@ -176,12 +181,15 @@ class Loader:
         skeleton: Skeleton,
         files: tuple[Path, ...],
         made_by: str,
-        again: tuple[Path, ...],
+        again: OpenFiles | None,
     ) -> Component:
         weights, computed = split(skeleton)
         key = content_key(weights, files, made_by)
         part = self._parts.get(key, weights.size_bytes, model)
-        return Component(name, skeleton.module, weights, computed, part, again)
+        component = Component(name, skeleton.module, weights, computed, part)
+        if again is not None:
+            component.files, component.identities = files, again.identities
+        return component
 
     def _send(self, load: _Load, component: Component, files: OpenFiles | None = None) -> None:
         """Let a block set out, unless it is there already or on its way for another component."""
@@ -346,6 +354,11 @@ class Loader:
             return False
         self.close(min(idle, key=lambda model: model.departure).source.model)
         return True
+
+
+def _is_outdated(model: OpenModel) -> bool:
+    """A model on the device stays what it is; one that comes back comes from the newest files."""
+    return not model.resident and any(component.is_outdated for component in model.components)
 
 
 def _libraries() -> str:

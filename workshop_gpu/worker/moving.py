@@ -94,6 +94,7 @@ class Mover:
     # The lane
 
     def _work_for_ever(self) -> None:
+        attempt(self._loader.prepare)
         cache_may_hold_memory = False
         while True:
             try:

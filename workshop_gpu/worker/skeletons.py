@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from workshop_gpu.worker.checkpoints import BadCheckpoint
-from workshop_gpu.worker.stored import StoredTensor
+from workshop_gpu.worker.stored import StoredTensor, same_bytes
 
 # Through importlib, since the libraries' own annotations do not pass a strict type check.
 diffusers: Any = importlib.import_module("diffusers")
@@ -243,9 +243,17 @@ def _transformers_skeleton(
         elif slot.is_parameter and tensor.nbytes:
             return None  # computed from several tensors, or none of the files'
         origins[id(tensor)] = Origin((slot,), source, tensor.dtype)
-    if any(name in state for name in stored.keys() - taken):
-        return None  # two tensors for one place: the library compares them to decide
+    for name in stored.keys() - taken:
+        # Two tensors for one place, as some files have them of tied weights: where they differ,
+        # the library decides.
+        origin = origins.get(id(state.get(name)))
+        if origin is not None and not _is_copy(stored[name], origin.source):
+            return None
     return Skeleton(module.eval(), tuple(origins.values()))
+
+
+def _is_copy(stored: StoredTensor, source: StoredTensor | torch.Tensor) -> bool:
+    return isinstance(source, StoredTensor) and same_bytes(stored, source)
 
 
 def _cast_from(name: str | None, stored: dict[str, StoredTensor]) -> str | None:

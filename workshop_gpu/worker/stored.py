@@ -3,7 +3,7 @@
 import contextlib
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -20,6 +20,7 @@ _DTYPES = {
     "U64": torch.uint64, "U32": torch.uint32, "U16": torch.uint16, "U8": torch.uint8,
     "BOOL": torch.bool,
 }  # fmt: skip
+_COMPARED_BYTES = 16 * 2**20
 _BLOB = re.compile(r"[0-9a-f]{64}")
 
 
@@ -105,6 +106,11 @@ class OpenFiles:
                 advice = os.POSIX_FADV_DONTNEED
                 os.posix_fadvise(self._descriptors[path], start, size_bytes, advice)
 
+    @property
+    def identities(self) -> tuple[Identity, ...]:
+        """Of the files as they were opened, in order."""
+        return tuple(self._identities.values())
+
     def check_unchanged(self) -> None:
         """Raises BadCheckpoint where a file was replaced or written to since it was opened."""
         for path, descriptor in self._descriptors.items():
@@ -119,6 +125,31 @@ class OpenFiles:
         for descriptor in self._descriptors.values():
             os.close(descriptor)
         self._descriptors.clear()
+
+
+def replaced(paths: Sequence[Path], identities: Sequence[Identity]) -> bool:
+    """Whether other files lie there by now. Files that are gone are not replaced."""
+    for path, identity in zip(paths, identities, strict=True):
+        with contextlib.suppress(OSError):
+            if _identity(os.stat(path)) != identity:
+                return True
+    return False
+
+
+def same_bytes(one: StoredTensor, other: StoredTensor) -> bool:
+    """Whether two tensors are stored alike. Raises BadCheckpoint."""
+    if (one.dtype, one.shape) != (other.dtype, other.shape):
+        return False
+    with opened({one.file, other.file}) as files:
+        for start in range(0, one.size_bytes, _COMPARED_BYTES):
+            length = min(_COMPARED_BYTES, one.size_bytes - start)
+            data = [
+                os.pread(files.descriptor(each.file), length, each.start + start)
+                for each in (one, other)
+            ]
+            if data[0] != data[1]:
+                return False
+    return True
 
 
 @contextlib.contextmanager
