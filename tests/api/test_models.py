@@ -11,10 +11,22 @@ def test_the_catalogue_tells_what_a_widget_needs(person):
 def test_a_model_is_loaded_and_evicted_by_the_instructor(person):
     assert person.http.post("api/models/shapes/load").status_code == 202
     person.until(lambda event: person.slots().get("shapes") == "ready")
+    weights = [part for part in pool_of(person)["parts"] if "shapes" in part["models"]]
+    assert sum(part["size_bytes"] for part in weights) > 10_000_000
+    assert all(part["workers"] == 1 for part in weights)
     assert person.http.post("api/models/shapes/evict").status_code == 202
     person.until(lambda event: "shapes" not in person.slots())
+    assert [part for part in pool_of(person)["parts"] if "shapes" in part["models"]] == weights
     status, error = person.refused("POST", "api/models/shapes/evict")
     assert (status, error["kind"]) == (409, "model_not_loaded")
+
+
+def pool_of(person):
+    """The weight pool, which must be as it should."""
+    pool = person.get("api/status")["pool"]
+    assert 0 < pool["used_bytes"] <= pool["budget_bytes"]
+    assert pool["problem"] == ""
+    return pool
 
 
 def test_a_kernel_may_neither_load_nor_evict(kernel):

@@ -94,8 +94,8 @@ def test_what_one_worker_has_filled_another_reads(pool):
     assert first.want("file:a", 5) == PartGranted("file:a", EMPTY, 5)
     first.write(b"bytes")
     pool.handle(first, PartFilled("file:a", "sha256:a"))
-    assert first.last == PartGranted("file:a", COMPLETE, 5)
-    assert second.want("file:a", 5) == PartGranted("file:a", COMPLETE, 5)
+    assert first.last == PartGranted("file:a", COMPLETE, 5, "sha256:a")
+    assert second.want("file:a", 5) == PartGranted("file:a", COMPLETE, 5, "sha256:a")
     assert second.read() == b"bytes"
 
 
@@ -122,7 +122,7 @@ def test_who_wants_what_another_fills_waits_for_it(pool):
     first.want("a")
     assert second.want("a") is None
     pool.handle(first, PartFilled("a", "digest"))
-    assert second.last == PartGranted("a", COMPLETE, 1000)
+    assert second.last == PartGranted("a", COMPLETE, 1000, "digest")
 
 
 @pytest.mark.parametrize("end", [lambda pool, w: w.drop("a"), lambda pool, w: pool.release(w)])
@@ -135,7 +135,7 @@ def test_a_fill_that_fails_passes_to_one_of_those_who_wait(pool, end):
     assert second.last == PartGranted("a", EMPTY, 1000)
     assert third.last is None
     pool.handle(second, PartFilled("a", "digest"))
-    assert third.last == PartGranted("a", COMPLETE, 1000)
+    assert third.last == PartGranted("a", COMPLETE, 1000, "digest")
 
 
 def test_two_who_fill_what_the_other_wants_do_not_wait_for_each_other(pool):
@@ -146,7 +146,7 @@ def test_two_who_fill_what_the_other_wants_do_not_wait_for_each_other(pool):
     assert second.want("a").state is EMPTY
     pool.handle(first, PartFilled("a", "digest a"))
     pool.handle(second, PartFilled("a", "digest a"))
-    assert second.last == PartGranted("a", COMPLETE, 1000)
+    assert second.last == PartGranted("a", COMPLETE, 1000, "digest a")
     assert pool.state().used_bytes == 3000  # a once; b is still being filled by both
 
 
@@ -163,7 +163,9 @@ def test_who_waited_and_has_ended_gets_nothing(pool):
 def test_the_same_content_under_two_keys_is_kept_once(pool):
     worker = Worker(pool)
     worker.fill("file:a", "sha256:same", b"content")
-    assert worker.fill("file:b", "sha256:same", b"content") == PartGranted("file:b", COMPLETE, 7)
+    assert worker.fill("file:b", "sha256:same", b"content") == PartGranted(
+        "file:b", COMPLETE, 7, "sha256:same"
+    )
     assert pool.state().used_bytes == 7
     worker.drop("file:a")
     worker.drop("file:b")

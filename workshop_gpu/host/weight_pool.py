@@ -33,7 +33,7 @@ class PoolUser(Protocol):
 
 @dataclass(eq=False)
 class _Part:
-    """A memfd. `names` are its digest and the keys under which it was asked for.
+    """A memfd. `names` are the keys under which it was asked for, and its digest.
 
     `models` are those that it was last loaded for. `filler` is set until it is complete.
     """
@@ -42,6 +42,7 @@ class _Part:
     size_bytes: int
     filler: PoolUser | None
     names: list[str]
+    digest: str = ""
     uses: set[tuple[PoolUser, str]] = field(default_factory=set)
     models: set[str] = field(default_factory=set)
 
@@ -102,7 +103,7 @@ class WeightPool:
             self._problem or next(filter(None, self._troubles.values()), ""),
             tuple(
                 PoolPart(
-                    part.names[0],
+                    part.digest,
                     part.size_bytes,
                     tuple(sorted(part.models)),
                     len({id(user) for user, _ in part.uses}),
@@ -184,7 +185,7 @@ class WeightPool:
 
     def _grant_complete(self, user: PoolUser, key: str, part: _Part) -> None:
         self._use(user, key, part)
-        granted = protocol.PartGranted(key, PartState.COMPLETE, part.size_bytes)
+        granted = protocol.PartGranted(key, PartState.COMPLETE, part.size_bytes, part.digest)
         user.send(granted, part.descriptor)
 
     def _grant_empty(self, user: PoolUser, key: str, size_bytes: int) -> None:
@@ -215,7 +216,7 @@ class WeightPool:
             self._name(there, key)
             self._grant_complete(user, key, there)
         else:
-            part.filler = None
+            part.filler, part.digest = None, digest
             self._seal(part)
             part.names.clear()
             self._name(part, digest)

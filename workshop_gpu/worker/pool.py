@@ -84,7 +84,11 @@ class Parts:
         """The block of that content, to be filled if it is not complete. Raises NoRoom."""
         part = self._parts.get(self._known_as.get(key, key))
         if part is None:
-            part = self._parts[key] = self._asked_for(key, size_bytes)
+            part = self._asked_for(key, size_bytes)
+            if part.key == key:
+                self._parts[key] = part
+            else:
+                self._known_as[key] = part.key
         part.users.add(user)
         return part
 
@@ -96,9 +100,14 @@ class Parts:
             answer = self._client.want(key, size_bytes)
         if isinstance(answer, Grant):
             self.refusal = ""
+            if twin := self._with_content(answer.digest):
+                os.close(answer.descriptor)
+                self._client.drop(key)
+                return twin
             host = SharedCopy(answer.descriptor, size_bytes, private=self._on_cpu)
             complete = answer.state is PartState.COMPLETE
-            return Part(key, size_bytes, host, complete, in_pool=True, digest=key)
+            digest = answer.digest or key
+            return Part(key, size_bytes, host, complete, in_pool=True, digest=digest)
         self.refusal = answer.reason
         own = OwnCopy(size_bytes) if self._on_cpu else None
         return Part(key, size_bytes, own, complete=False, in_pool=False, digest=key)
@@ -120,8 +129,7 @@ class Parts:
         other = self._client.filled(part.key, part.digest)
         if other is None or part.host is None:
             return part
-        same = (p for p in self._parts.values() if p is not part and p.digest == part.digest)
-        twin = next(same, None)
+        twin = self._with_content(part.digest, but=part)
         if twin is None:
             part.host.close()
             part.host = SharedCopy(other.descriptor, part.size_bytes, private=self._on_cpu)
@@ -131,6 +139,13 @@ class Parts:
         self._close(part)
         self._known_as[part.key] = twin.key
         return twin
+
+    def _with_content(self, digest: str, but: Part | None = None) -> Part | None:
+        """A block in the pool with that content that is in use here."""
+        for part in self._parts.values():
+            if part is not but and part.in_pool and part.complete and part.digest == digest:
+                return part
+        return None
 
     def let_go(self, part: Part, user: str) -> None:
         """This model uses the block no longer; without any user it is closed."""

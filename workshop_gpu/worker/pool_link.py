@@ -10,11 +10,15 @@ _LOST = "the memory's descriptor did not arrive: this process has too many files
 
 @dataclass(frozen=True)
 class Grant:
-    """Memory for a part in the server's pool. Who gets it owns the descriptor."""
+    """Memory for a part in the server's pool. Who gets it owns the descriptor.
+
+    `digest` is of a complete part's content.
+    """
 
     state: protocol.PartState
     descriptor: int
     size_bytes: int
+    digest: str = ""
 
 
 @dataclass(frozen=True)
@@ -52,4 +56,4 @@ class PoolLink:
         if descriptor is None:
             self.drop(answer.key)
             return Refusal(_LOST)
-        return Grant(answer.state, descriptor, answer.size_bytes)
+        return Grant(answer.state, descriptor, answer.size_bytes, answer.digest)

@@ -128,12 +128,14 @@ class PartGranted(msgspec.Struct, frozen=True, tag="part_granted"):
     """Memory for a part, answering PartWanted or PartFilled.
 
     Its descriptor comes with this message and belongs to the receiver. A COMPLETE part can only
-    be read. An EMPTY one is this worker's to fill; it ends with PartFilled or PartDropped.
+    be read; `digest` is its content's, by which a worker finds that it has it under another key.
+    An EMPTY one is this worker's to fill; it ends with PartFilled or PartDropped.
     """
 
     key: str
     state: PartState
     size_bytes: int
+    digest: str = ""
 
 
 class PartRefused(msgspec.Struct, frozen=True, tag="part_refused"):
