@@ -36,6 +36,9 @@ class Ledger:
         self._reserved: dict[str, int] = {}
         self._whole: str | None = None
         self._cache_bytes = 0
+        self._free_bytes: int | None = None
+        self._holders: tuple[Holder, ...] | None = None
+        """Both are asked for at every event, and made anew after a change only."""
         self.changed_s = float("-inf")
         """When memory of ours was last given back: an older reading says nothing of it."""
 
@@ -47,10 +50,14 @@ class Ledger:
 
     def clear(self) -> None:
         """All of ours is gone: the worker ended, and its memory with it."""
+        self._change()
         self._weights.clear()
         self._freeing.clear()
         self._working.clear()
         self._cache_bytes = 0
+
+    def _change(self) -> None:
+        self._free_bytes = self._holders = None
 
     # sums
 
@@ -84,8 +91,10 @@ class Ledger:
 
     @property
     def free_bytes(self) -> int:
-        left = self._left_bytes
-        return left if self._whole is None else min(0, left)
+        if self._free_bytes is None:
+            left = self._left_bytes
+            self._free_bytes = left if self._whole is None else min(0, left)
+        return self._free_bytes
 
     @property
     def _left_bytes(self) -> int:
@@ -95,6 +104,11 @@ class Ledger:
 
     def holders(self) -> tuple[Holder, ...]:
         """Everybody who holds bytes, by kind and then in the order they came."""
+        if self._holders is None:
+            self._holders = tuple(holder for holder in self._named() if holder.bytes > 0)
+        return self._holders
+
+    def _named(self) -> list[Holder]:
         holders = [
             *self._holders_of_weights(),
             *(Holder("freeing", name, size) for name, size in self._freeing.items()),
@@ -106,7 +120,7 @@ class Ledger:
             holders.append(Holder("reservation", self._whole, self._left_bytes))
         holders += [Holder("foreign", name, size) for name, size in self._foreign.named()]
         holders.append(Holder("margin", "margin", self.margin_bytes))
-        return tuple(holder for holder in holders if holder.bytes > 0)
+        return holders
 
     def _holders_of_weights(self) -> Iterator[Holder]:
         shared: dict[tuple[str, ...], int] = {}
@@ -134,6 +148,7 @@ class Ledger:
         make memory look free that is not. What our worker holds beyond all we know of, and
         beyond the margin that is there for it, is its cache: free for nobody else.
         """
+        self._change()
         nonsense = used_bytes < ours_bytes or ours_bytes < 0
         blind = ours_bytes == 0 and bool(self._weights) and used_bytes > 0
         if nonsense or blind or not self.total_bytes:
@@ -149,6 +164,7 @@ class Ledger:
     def set_weights(self, model: str, size_bytes: int, parts: Collection[PartBytes] = ()) -> None:
         """The weights of a slot: estimated when its load begins, measured when it has ended.
         What `parts` do not account for is the model's own."""
+        self._change()
         own_bytes = max(0, size_bytes - sum(part.bytes for part in set(parts)))
         self._weights[model] = _Weights(own_bytes, frozenset(parts))
 
@@ -176,15 +192,18 @@ class Ledger:
 
     def drop_weights(self, model: str) -> None:
         """A load failed and left nothing behind."""
+        self._change()
         self._weights.pop(model, None)
 
     def start_freeing(self, model: str) -> None:
         """The slot leaves; its bytes count until they have come back."""
+        self._change()
         self._freeing[model] = self.leaving_bytes((model,))
         self._weights.pop(model, None)
 
     def freed(self, model: str) -> int:
         """The leaving slot's bytes came back; says how many the account had for it."""
+        self._change()
         return self._freeing.pop(model, 0)
 
     def _parts(self, models: Collection[str]) -> frozenset[PartBytes]:
@@ -195,9 +214,11 @@ class Ledger:
 
     def commit(self, job: str, working_bytes: int) -> None:
         """Promises working memory to a job, from the order to run it until its end."""
+        self._change()
         self._working[job] = max(0, working_bytes)
 
     def release(self, job: str) -> None:
+        self._change()
         self._working.pop(job, None)
 
     # reservations
@@ -205,6 +226,7 @@ class Ledger:
     def reserve(self, reservation: str, kernel: str | None, size_bytes: int | None) -> None:
         """The room is somebody's from here on (None: all that is left, whatever that becomes).
         What the kernel's processes hold counts against it, not beside it."""
+        self._change()
         self.unreserve(reservation)
         if size_bytes is None:
             self._whole = reservation
@@ -217,6 +239,7 @@ class Ledger:
         return self._foreign.unreserved_of(kernel)
 
     def unreserve(self, reservation: str) -> None:
+        self._change()
         self._reserved.pop(reservation, None)
         if self._whole == reservation:
             self._whole = None

@@ -1,6 +1,6 @@
 """In words: what a job waits for, and who keeps the room that it needs."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from workshop_gpu.conductor.errors import gigabytes
 from workshop_gpu.conductor.fetching import awaits_download
@@ -8,26 +8,32 @@ from workshop_gpu.conductor.records import Device, Job, State
 from workshop_gpu.conductor.states import DeviceState, JobState, SlotState
 
 _MOST_NAMED = 6
+_MOST_DEVICES = 4
 
 
 def waiting_for(state: State, job: Job) -> str:
     """In a word, what a job waits for: "" (its turn, or nothing), "download", "pause", "device",
     "reservation", "room", "load"."""
-    if job.state is not JobState.QUEUED:
-        return ""
-    if awaits_download(state, job.model):
+    return waits_for(state, job.model) if job.state is JobState.QUEUED else ""
+
+
+def waits_for(state: State, model: str) -> str:
+    """What all jobs that wait for the model wait for."""
+    if awaits_download(state, model):
         return "download"
     if state.policy.paused:
         return "pause"
     if not len(state.lanes):
         return "device"
-    if len(state.closed) >= len(state.lanes) and all(_closed(state)):
+    if state.closed and all(device.name in state.closed for device in _ready(state)):
         return "reservation"
-    if job.model in state.without_room:
-        return "reservation" if _reserved(state, job) else "room"
-    if state.has_slot(job.model, SlotState.READY):
+    if model in state.without_room:
+        return "reservation" if state.reservations and _reserved(state, model) else "room"
+    places = state.places.get(model)
+    if places is None:
         return ""
-    return "load" if state.has_slot(job.model, SlotState.LOADING) else ""
+    states = {slot.state for slot in places.values()}
+    return "load" if SlotState.LOADING in states and SlotState.READY not in states else ""
 
 
 def wait_reason(state: State, job: Job) -> str:
@@ -61,18 +67,14 @@ def _ready(state: State) -> list[Device]:
     return [device for device in state.devices.values() if device.state is DeviceState.READY]
 
 
-def _closed(state: State) -> Iterable[bool]:
-    return (device.name in state.closed for device in _ready(state))
-
-
-def _reserved(state: State, job: Job) -> bool:
-    """Whether the job would have room on a device if nobody had reserved any there."""
-    needed = state.weights_bytes(job.model) + state.working_bytes(job)
+def _reserved(state: State, model: str) -> bool:
+    """Whether the model would have room on a device if nobody had reserved any there."""
+    needed = state.weights_bytes(model) + state.working_bytes_of(model)
     return any(
         device.ledger.reserved_bytes
         and needed <= device.ledger.free_bytes + device.ledger.reserved_bytes
         for device in _ready(state)
-        if job.model not in device.slots
+        if model not in device.slots
     )
 
 
@@ -87,6 +89,9 @@ def _reservations(state: State, device: Device) -> list[str]:
 
 
 def _sentence(devices: list[Device], of: Callable[[Device], list[str]]) -> str:
-    named = list(dict.fromkeys(text for device in devices for text in of(device)))
-    more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
-    return f"{'; '.join(named[:_MOST_NAMED])}{more}." if named else ""
+    """What is to be said of a few devices: of dozens nobody wants to read."""
+    named: dict[str, None] = {}
+    for device in devices[:_MOST_DEVICES]:
+        named.update(dict.fromkeys(of(device)))
+    more = " and others" if len(named) > _MOST_NAMED or len(devices) > _MOST_DEVICES else ""
+    return f"{'; '.join(list(named)[:_MOST_NAMED])}{more}." if named else ""
