@@ -6,6 +6,8 @@ told a few with each event, in turn, so that an event costs the same however man
 positions may be some events old. `Conductor.snapshot` has all of them as they are.
 """
 
+from functools import cache, partial
+
 import msgspec
 
 from workshop_gpu.conductor.effects import (
@@ -19,7 +21,7 @@ from workshop_gpu.conductor.effects import (
     Snapshot,
 )
 from workshop_gpu.conductor.forecast import forecast, further_back, waiting_views
-from workshop_gpu.conductor.reasons import waiting_for
+from workshop_gpu.conductor.reasons import waits_for
 from workshop_gpu.conductor.records import Device, Job, Slot, State
 from workshop_gpu.conductor.reservation_views import reservation_view
 from workshop_gpu.conductor.states import JobState, SlotState
@@ -127,17 +129,20 @@ class Announcer:
         front = state.queue.line.front(FRONT)
         waits = forecast(state, front, now, _MOST_LANES)
         touched = [job for job in map(state.job, state.touched_jobs) if job is not None]
+        word_of = cache(partial(waits_for, state))
         for job in touched:
             if job.state is JobState.RUNNING:
                 self._tell(job_view(state, job), effects)
         for position, (job, wait_s) in enumerate(zip(front, waits, strict=True), start=1):
-            self._tell_waiting(state, job, position, wait_s, effects)
+            if self._differs(job, position, wait_s, word_of(job.model)):
+                self._tell(job_view(state, job, position, wait_s), effects)
         if len(state.queue) > FRONT:
             for job in [*touched, *self._in_turn(state)]:
                 position = state.queue.position(job) if job.state is JobState.QUEUED else 0
                 if position > FRONT:
                     wait_s = further_back(state, position, waits)
-                    self._tell_waiting(state, job, position, wait_s, effects)
+                    if self._differs(job, position, wait_s, word_of(job.model)):
+                        self._tell(job_view(state, job, position, wait_s), effects)
         return effects
 
     def _in_turn(self, state: State) -> list[Job]:
@@ -147,20 +152,18 @@ class Announcer:
         begin, self._next = self._next, self._next + _IN_TURN
         return state.queue.line.part(begin, self._next)
 
-    def _tell_waiting(
-        self, state: State, job: Job, position: int, wait_s: float | None, effects: list[Effect]
-    ) -> None:
+    def _differs(self, job: Job, position: int, wait_s: float | None, waits_for: str) -> bool:
+        """Whether something about the waiting job is not as it was told last."""
         told = self._jobs.get(job.id)
         expected_s = None if wait_s is None else rounded(wait_s)
-        if (
+        return (
             told is None
             or told.position != position
             or told.expected_wait_s != expected_s
-            or told.waiting_for != waiting_for(state, job)
+            or told.waiting_for != waits_for
             or told.state is not job.state
             or told.priority is not job.priority
-        ):
-            self._tell(job_view(state, job, position, wait_s), effects)
+        )
 
     def _tell(self, view: JobView, effects: list[Effect]) -> None:
         if self._jobs.get(view.job) != view:
