@@ -25,7 +25,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -117,6 +117,7 @@ def main() -> int:
     parser.add_argument("--device", action="append", help="cuda:0 (default); again for a second")
     parser.add_argument("--small", action="store_true", help="shipped models, on the CPU")
     parser.add_argument("--peers", nargs="*", choices=PEERS, help="default: all", default=[*PEERS])
+    parser.add_argument("--parts", nargs="*", choices=PARTS, help="likewise", default=[*PARTS])
     parser.add_argument("--out", type=Path, help="folder of the result, default benchmarks/results")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="workshop-gpu-") as work:
@@ -124,9 +125,8 @@ def main() -> int:
         _limits(run)
         for peer in run.peers:
             run.attempt(peer, partial(_peer, run, peer))
-        run.attempt("large and turbo", lambda: asyncio.run(_shared(run)))
-        run.attempt("large and other", lambda: asyncio.run(_unshared(run)))
-        run.attempt("no pool", lambda: asyncio.run(_without_pool(run)))
+        for part in options.parts:
+            run.attempt(part, partial(_in_a_room, PARTS[part], run))
     run.rows.append(_same_pictures(run))
     run.rows.append(at_most("parts of this benchmark that broke off", run.broken, "", 0))
     name = "switching-small" if options.small else "switching"
@@ -318,6 +318,14 @@ def _device_bytes(run: Run, room: Room) -> int:
     if run.kind == "cuda":
         return sum(card.used_bytes for card in gpus()[:1])
     return sum(slot.bytes for slot in room.runtime.snapshot().slots)
+
+
+def _in_a_room(part: Callable[[Run], Coroutine[None, None, None]], run: Run) -> None:
+    asyncio.run(part(run))
+
+
+PARTS = {"turbo": _shared, "other": _unshared, "no-pool": _without_pool}
+"""What is measured of ours, by the second model's name."""
 
 
 if __name__ == "__main__":
