@@ -1,6 +1,7 @@
-"""The spare worker and the weight pool, with real processes on the pretended device."""
+"""The spare worker: with fakes, and with the weight pool and real processes."""
 
 import asyncio
+import logging
 import os
 import signal
 
@@ -8,10 +9,133 @@ import pytest
 
 from workshop_gpu.catalogue.catalogue import Catalogue
 from workshop_gpu.conductor.states import SlotState
-from workshop_gpu.host.devices import DeviceConfig
+from workshop_gpu.host import gpu_readings, spare
+from workshop_gpu.host.devices import DeviceConfig, find_devices
 from workshop_gpu.host.runtime import Runtime, RuntimeSettings
+from workshop_gpu.host.spare import SpareWorker
+from workshop_gpu.worker.protocol import StandingBy
 
 DEVICE = DeviceConfig("cpu:0", "CPU", "", 10**9)
+
+
+class FakeProcess:
+    """Stands by, if it is good, until it dies."""
+
+    def __init__(self, pid, *, good=True):
+        self.pid = pid
+        self.reports = [StandingBy(pid)] if good else []
+        self.dies, self.ended = asyncio.Event(), asyncio.Event()
+        self.device = None
+        self.readers = 0
+        if not good:
+            self.dies.set()
+
+    async def receive(self):
+        if self.reports:
+            return self.reports.pop()
+        self.readers += 1
+        try:
+            await self.dies.wait()
+        finally:
+            self.readers -= 1
+
+    async def end(self):
+        self.ended.set()
+        return "exit code 1"
+
+    def take_over(self, device, log_folder):
+        assert self.readers == 0, "two would read from one socket"
+        self.device = device
+
+
+class FakeProcesses:
+    """In the place of WorkerProcess. `coming` says what becomes of the next that stand by."""
+
+    def __init__(self):
+        self.coming = []
+        self.made = []
+
+    async def stand_by(self, log_folder, threads, cards):
+        process = FakeProcess(len(self.made) + 1)
+        if self.coming and (process := self.coming.pop(0)()) and isinstance(process, OSError):
+            raise process
+        self.made.append(process)
+        return process
+
+    async def start(self, device, log_folder, threads):
+        return "a fresh one"
+
+
+@pytest.fixture
+def processes(monkeypatch):
+    fakes = FakeProcesses()
+    monkeypatch.setattr(spare, "WorkerProcess", fakes)
+    return fakes
+
+
+def with_spare(scenario, tmp_path):
+    async def run():
+        keeper = SpareWorker(tmp_path, 0, (), logging.getLogger("spare"), pauses_s=(0.0, 0.0))
+        keeping = asyncio.ensure_future(keeper.run())
+        try:
+            return await asyncio.wait_for(scenario(keeper, keeping), 60)
+        finally:
+            keeping.cancel()
+            await asyncio.gather(keeping, return_exceptions=True)
+
+    return asyncio.run(run())
+
+
+def test_without_a_spare_a_worker_is_started_as_ever(processes, tmp_path):
+    async def scenario(keeper, keeping):
+        return await keeper.start(DEVICE, tmp_path, 0)
+
+    assert with_spare(scenario, tmp_path) == "a fresh one"
+    assert processes.made == []
+
+
+def test_the_spare_is_taken_once_and_the_next_waits_for_the_new_worker(processes, tmp_path):
+    async def scenario(keeper, keeping):
+        keeper.worker_is_ready()
+        await keeper.stands_by()
+        taken = await keeper.start(DEVICE, tmp_path, 0)
+        assert await keeper.start(DEVICE, tmp_path, 0) == "a fresh one"
+        assert len(processes.made) == 1
+        keeper.worker_is_ready()
+        assert await keeper.stands_by() == 2
+        return taken
+
+    taken = with_spare(scenario, tmp_path)
+    assert (taken.pid, taken.device, taken.ended.is_set()) == (1, DEVICE, False)
+    assert processes.made[1].ended.is_set(), "the server's end ends the spare"
+
+
+def test_a_spare_that_dies_while_it_stands_by_is_replaced(processes, tmp_path):
+    async def scenario(keeper, keeping):
+        keeper.worker_is_ready()
+        await keeper.stands_by()
+        processes.made[0].dies.set()
+        await processes.made[0].ended.wait()
+        assert await keeper.stands_by() == 2
+        return await keeper.start(DEVICE, tmp_path, 0)
+
+    assert with_spare(scenario, tmp_path).pid == 2
+
+
+def test_spares_that_are_of_no_use_are_given_up_and_told(processes, tmp_path, caplog):
+    processes.coming = [
+        lambda: FakeProcess(1, good=False),
+        lambda: OSError(28, "No space left"),
+    ]
+
+    async def scenario(keeper, keeping):
+        keeper.worker_is_ready()
+        await keeping
+        return await keeper.start(DEVICE, tmp_path, 0)
+
+    assert with_spare(scenario, tmp_path) == "a fresh one"
+    assert "No space left" in caplog.text
+    assert "There is no spare worker any more" in caplog.text
 
 
 async def until_ready(runtime, model, ready=True):
@@ -37,7 +161,7 @@ def test_the_spare_takes_the_place_of_a_worker_that_died_and_weights_outlive_it(
             await runtime.catalogue_read()
             runtime.load("shapes")
             await until_ready(runtime, "shapes")
-            spare, first, parts = (
+            standing_by, first, parts = (
                 await runtime.spare.stands_by(),
                 supervisor.pid,
                 runtime.pool.state().parts,
@@ -47,11 +171,45 @@ def test_the_spare_takes_the_place_of_a_worker_that_died_and_weights_outlive_it(
             await until_ready(runtime, "shapes", ready=False)
             runtime.load("shapes")
             await until_ready(runtime, "shapes")
-            assert supervisor.pid == spare
+            assert supervisor.pid == standing_by
             assert runtime.pool.state().parts == parts
-            return first, spare, await runtime.spare.stands_by()
+            return first, standing_by, await runtime.spare.stands_by()
 
     pids = asyncio.run(scenario())
     assert len(set(pids)) == 3
     assert not [pid for pid in pids if os.path.exists(f"/proc/{pid}")]
     assert (tmp_path / "logs" / "worker-cpu-0.previous.log").exists()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not gpu_readings.gpus(), reason="this machine has no NVIDIA GPU")
+def test_the_spare_touches_no_card_before_it_takes_over(tmp_path):
+    (card, *_) = find_devices(["auto"])
+    settings = RuntimeSettings((card,), tmp_path, spare_worker=True)
+    runtime = Runtime(settings, Catalogue(tmp_path / "models.toml", default_dtype="bfloat16"))
+
+    async def scenario():
+        async with runtime.running():
+            supervisor = runtime._supervisors[card.id]
+            await runtime.catalogue_read()
+            runtime.load("shapes")
+            await until_ready(runtime, "shapes")
+            standing_by = await runtime.spare.stands_by()
+            assert uses_cuda(supervisor.pid)
+            assert not uses_cuda(standing_by)
+            os.kill(supervisor.pid, signal.SIGKILL)
+            await until_ready(runtime, "shapes", ready=False)
+            runtime.load("shapes")
+            await until_ready(runtime, "shapes")
+            assert supervisor.pid == standing_by
+            assert uses_cuda(standing_by)
+            assert runtime.pool.state().problem == ""
+
+    asyncio.run(scenario())
+
+
+def uses_cuda(pid):
+    """A CUDA context holds this device open; NVML does not."""
+    folder = f"/proc/{pid}/fd"
+    links = (os.path.join(folder, name) for name in os.listdir(folder))
+    return any("nvidia-uvm" in os.readlink(link) for link in links)

@@ -26,12 +26,19 @@ class SpareWorker:
     """
 
     def __init__(
-        self, log_folder: Path, threads: int, cards: tuple[str, ...], log: logging.Logger
+        self,
+        log_folder: Path,
+        threads: int,
+        cards: tuple[str, ...],
+        log: logging.Logger,
+        *,
+        pauses_s: tuple[float, ...] = _PAUSES_S,
     ) -> None:
         self._log_folder = log_folder
         self._threads = threads
         self._cards = cards
         self._log = log
+        self._pauses_s = pauses_s
         self._standing_by: WorkerProcess | None = None
         self._stands_by = asyncio.Event()
         self._is_time = asyncio.Event()
@@ -65,9 +72,9 @@ class SpareWorker:
     async def run(self) -> None:
         """Keeps a spare until cancelled, or until it was of no use too often in a row."""
         failures = 0
-        while failures < len(_PAUSES_S):
+        while failures < len(self._pauses_s):
             await self._is_time.wait()
-            await anyio.sleep(_PAUSES_S[failures])
+            await anyio.sleep(self._pauses_s[failures])
             reason = await self._keep_one()
             failures = failures + 1 if reason else 0
             if reason:
