@@ -4,7 +4,8 @@ from tests.conductor.outside import Outside
 from workshop_gpu.conductor import effects
 from workshop_gpu.conductor.states import JobState, ReservationState, SlotState
 
-WAITING_FOR = {"", "download", "load", "room", "device", "reservation", "pause"}
+ROOM = {"room", "reservation", "foreign", "pin"}
+WAITING_FOR = {"", "download", "load", "device", "pause", *ROOM}
 
 
 def check(seen: effects.Snapshot, outside: Outside) -> None:

@@ -67,13 +67,19 @@ def test_a_load_that_takes_too_long_ends_with_its_worker_and_wakes_all_who_wait(
     assert room.order() == ""
 
 
-def test_a_load_that_ends_just_as_it_was_given_up_is_no_failure() -> None:
+def test_a_worker_that_is_being_ended_gets_no_more_orders() -> None:
     room = stage(settings=LIMITS)
-    room.submit("a")
+    job = room.submit("a")
     room.later(60.0)
     room.answer()
     assert room.slot("a").error is None
-    assert room.order() == "run job-1"
+    room.tell(events.ModelWanted("b"))
+    assert room.order() == ""
+    assert stops(room.later(5.0)) == []
+    room.die()
+    room.ready()
+    room.settle()
+    assert room.state(job) == "done"
 
 
 def test_a_load_does_not_eat_the_limits_of_waiting_and_of_the_run() -> None:
@@ -94,7 +100,7 @@ def test_who_has_waited_too_long_is_told_who_kept_the_room() -> None:
     room = stage(model("a", pinned=True), model("b"), settings=LIMITS, gb=40)
     room.answer()
     job = room.submit("b")
-    assert room.job(job).waiting_for == "room"
+    assert room.job(job).waiting_for == "pin"
     assert room.job(job).reason == "a is pinned."
     room.later(39.0)
     assert room.state(job) == "queued"
@@ -108,7 +114,7 @@ def test_other_programs_that_take_the_memory_are_named() -> None:
     process = events.ForeignProcess("train.ipynb", 7, "kernel-bob", 20_000_000_000)
     room.tell(events.MemoryRead("gpu0", 20_000_000_000, 0, (process,)))
     job = room.submit("a")
-    assert room.job(job).waiting_for == "room"
+    assert room.job(job).waiting_for == "foreign"
     assert room.job(job).reason == "20.0 GB are taken by train.ipynb."
 
 

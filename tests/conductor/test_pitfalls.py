@@ -129,7 +129,7 @@ def test_07_foreign_memory_delays_a_load_and_its_end_is_noticed() -> None:
     room.foreign(60)
     job = room.submit("a")
     assert room.order() == ""
-    assert room.job(job).waiting_for == "room"
+    assert room.job(job).waiting_for == "foreign"
     room.foreign(10)
     assert room.order() == "load a"
 

@@ -374,6 +374,13 @@ def test_nobody_has_more_than_a_few() -> None:
     room.tell(asked(1, who="bob", name="r3"))
 
 
+def test_where_nobody_may_reserve_the_instructor_may() -> None:
+    room = stage(settings=Settings(reservation_limit=0))
+    assert "no reservations" in room.refused(asked(1)).message
+    room.tell(cleared())
+    assert granted(room, "clear")
+
+
 def test_without_a_gpu_that_works_there_is_none_to_reserve() -> None:
     room = stage()
     room.tell(events.DeviceGone("gpu0", "unplugged"))

@@ -103,6 +103,8 @@ class Job(msgspec.Struct, frozen=True):
     error: ErrorReport | None = None
     batch: int = 1
     """How many jobs are drawn together, this one included, while it runs and afterwards."""
+    reason: str = ""
+    """In words, who keeps it waiting, where that is somebody else's doing."""
 
 
 class JobList(msgspec.Struct, frozen=True):

@@ -66,6 +66,7 @@ class Views:
             seconds_s=record.seconds_s,
             error=view.error if view else None,
             batch=view.batch if view else 1,
+            reason=view.reason if view else "",
         )
         if not (mine or self._viewer.admin):
             return msgspec.structs.replace(job, error=None)

@@ -122,7 +122,8 @@ def _waiting(job: schemas.Job, model: schemas.Model | None) -> Words:
         text = f"Waiting for room on the GPU for {name}{_place(job)}"
         return Words(text, None, job.expected_wait_s)
     if job.waiting_for in _WAITING_FOR:
-        return Words(_WAITING_FOR[job.waiting_for], None, job.expected_wait_s)
+        who = f" ({job.reason.rstrip('.')})" if job.reason else ""
+        return Words(f"{_WAITING_FOR[job.waiting_for]}{who}", None, job.expected_wait_s)
     if job.position <= 1:
         return Words("Next in the queue", None, job.expected_wait_s)
     return Words(f"Position {job.position} in the queue", None, job.expected_wait_s)

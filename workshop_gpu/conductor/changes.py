@@ -193,7 +193,7 @@ class Changes:
     def touch(self, device: Device) -> None:
         """Something about the device changed: its lane finds its place, and people are told."""
         self.state.touched_devices[device.name] = None
-        if device.state is not DeviceState.READY:
+        if device.state is not DeviceState.READY or device.stopping:
             self.state.lanes.remove(device.name)
         elif device.running:
             until_s = device.until_s
@@ -213,6 +213,7 @@ class Changes:
                 freed_bytes = device.ledger.weights_bytes(slot.model)
                 self.remove_slot(slot, freed_bytes, f"the GPU worker ended ({reason})")
         device.ledger.clear()
+        device.stopping = False
         device.rest()
         self.touch(device)
 

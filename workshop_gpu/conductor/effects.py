@@ -17,8 +17,9 @@ class JobView(msgspec.Struct, frozen=True):
     `position` counts from 1 among the waiting jobs (0 once it runs or has ended);
     `expected_wait_s` are seconds until it starts, None while nothing is known.
     `waiting_for` says in a word what a queued job waits for: "" (its turn), "download", "load",
-    "room", "device", "reservation" (somebody has the GPU for their own code), "pause" (the
-    instructor paused the queue). Times are of the conductor's clock; -1.0 means not yet.
+    "device", "pause" (the instructor paused the queue), or room: "reservation" (somebody has it
+    for their own code), "foreign" (other programs), "pin", "room" (those who use the GPU now).
+    Times are of the conductor's clock; -1.0 means not yet.
     """
 
     job: str

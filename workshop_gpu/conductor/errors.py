@@ -261,8 +261,9 @@ class TooManyReservations(WorkshopError):
     kind = "too_many_reservations"
 
     def __init__(self, count: int, limit: int) -> None:
+        text = f"You already have {count} reservations (limit {limit}). End one of them first."
         super().__init__(
-            f"You already have {count} reservations (limit {limit}). End one of them first.",
+            text if limit else "The instructor allows no reservations on this server.",
             count=count,
             limit=limit,
         )

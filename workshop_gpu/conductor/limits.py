@@ -36,7 +36,12 @@ class Limits:
             stop |= self._end_loads(settings.load_limit_s, now)
         if settings.run_limit_s:
             stop |= self._end_runs(settings.run_limit_s, now)
-        self._changes.effects += [StopWorker(device, why) for device, why in stop.items()]
+        for name, why in stop.items():
+            device = self._state.devices[name]
+            if not device.stopping:
+                device.stopping = True
+                self._changes.touch(device)
+                self._changes.effects.append(StopWorker(name, why))
 
     def _end_downloads(self, limit_s: float, now: float) -> None:
         for name, model in self._state.models.items():
@@ -85,7 +90,6 @@ class Limits:
                 what = f'Generating with "{job.model}"'
                 job.error = TimeLimit(what, limit_s, advice).report()
                 self._changes.ask_cancel(job)
-            if ran_s >= limit_s + STOP_GRACE_S and job.device and not job.stop_asked:
-                job.stop_asked = True
+            if ran_s >= limit_s + STOP_GRACE_S and job.device:
                 stop[job.device] = "a job took too long and did not stop"
         return stop

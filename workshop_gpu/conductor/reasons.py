@@ -13,7 +13,7 @@ _MOST_DEVICES = 4
 
 def waiting_for(state: State, job: Job) -> str:
     """In a word, what a job waits for: "" (its turn, or nothing), "download", "pause", "device",
-    "reservation", "room", "load"."""
+    "reservation", "foreign", "pin", "room", "load"."""
     return waits_for(state, job.model) if job.state is JobState.QUEUED else ""
 
 
@@ -28,7 +28,7 @@ def waits_for(state: State, model: str) -> str:
     if state.closed and all(device.name in state.closed for device in _ready(state)):
         return "reservation"
     if model in state.without_room:
-        return "reservation" if state.reservations and _reserved(state, model) else "room"
+        return _who_keeps_room(state, model)
     places = state.places.get(model)
     if places is None:
         return ""
@@ -43,7 +43,7 @@ def wait_reason(state: State, job: Job) -> str:
             return f"The queue is paused: {state.policy.paused}."
         case "reservation":
             return _sentence(_ready(state), lambda device: _reservations(state, device))
-        case "room":
+        case "foreign" | "pin" | "room":
             return _sentence(_ready(state), lambda device: keepers(state, device))
         case _:
             return ""
@@ -67,15 +67,22 @@ def _ready(state: State) -> list[Device]:
     return [device for device in state.devices.values() if device.state is DeviceState.READY]
 
 
-def _reserved(state: State, model: str) -> bool:
-    """Whether the model would have room on a device if nobody had reserved any there."""
+def _who_keeps_room(state: State, model: str) -> str:
+    """Who alone, or with those named before, keeps so much that the model cannot fit beside it:
+    reservations, other programs, pins; else it is those who use the GPU at the moment."""
     needed = state.weights_bytes(model) + state.working_bytes_of(model)
-    return any(
-        device.ledger.reserved_bytes
-        and needed <= device.ledger.free_bytes + device.ledger.reserved_bytes
-        for device in _ready(state)
-        if model not in device.slots
-    )
+    for device in _ready(state)[:_MOST_DEVICES]:
+        ledger = device.ledger
+        left_bytes = ledger.most_bytes - ledger.reserved_bytes
+        if needed > left_bytes:
+            return "reservation"
+        left_bytes -= ledger.foreign_bytes
+        if needed > left_bytes:
+            return "foreign"
+        pinned = [name for name in device.slots if state.models[name].pinned and name != model]
+        if needed > left_bytes - sum(map(ledger.weights_bytes, pinned)):
+            return "pin"
+    return "room"
 
 
 def _reservations(state: State, device: Device) -> list[str]:

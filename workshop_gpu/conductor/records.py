@@ -51,8 +51,6 @@ class Job:
     """How many workers ended while they ran it."""
     cancel_asked: bool = False
     kernel_gone: bool = False
-    stop_asked: bool = False
-    """Its worker is to be ended because it took too long."""
 
     priority: Priority = Priority.NORMAL
     """Its class; the instructor may have given it another than was asked for."""
@@ -132,6 +130,8 @@ class Device:
     """The model for which it makes room, while it evicts for one."""
     since_s: float = 0.0
     """When the transfer lane began what it does."""
+    stopping: bool = False
+    """Its worker took too long and is being ended: it gets no more orders."""
     running: dict[str, Job] = field(default_factory=dict)
     until_s: float | None = None
     """When its running jobs should have ended; None where nobody knows."""
@@ -154,11 +154,12 @@ class Device:
 
     @property
     def can_transfer(self) -> bool:
-        return self.state is DeviceState.READY and self.activity is Activity.IDLE
+        ready = self.state is DeviceState.READY and not self.stopping
+        return ready and self.activity is Activity.IDLE
 
     @property
     def can_compute(self) -> bool:
-        return self.state is DeviceState.READY and not self.running
+        return self.state is DeviceState.READY and not (self.running or self.stopping)
 
     def has(self, model: str, *states: SlotState) -> bool:
         slot = self.slots.get(model)
