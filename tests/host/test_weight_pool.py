@@ -210,6 +210,32 @@ def test_what_a_worker_uses_never_leaves(make_pool):
     assert other.want("c").state is EMPTY
 
 
+def test_nothing_leaves_in_vain_where_there_is_no_room_anyway(make_pool):
+    pool = make_pool(2000)
+    worker = Worker(pool)
+    worker.fill("used", content=b"w" * 1500)
+    worker.fill("unused", content=b"w" * 500)
+    worker.drop("unused")
+    assert worker.want("b").reason.startswith("the weight pool is full")
+    assert names(pool) == ["digest of used", "digest of unused"]
+
+
+def test_memory_that_cannot_be_passed_on_is_refused_and_counts_for_nobody(pool):
+    class Unlucky(Worker):
+        def send(self, order, descriptor=None):
+            if descriptor is not None:
+                raise OSError(24, "Too many open files")
+            super().send(order)
+
+    Worker(pool).fill("a")
+    worker = Unlucky(pool)
+    reason = "the memory could not be passed on: Too many open files"
+    assert worker.want("a") == PartRefused("a", reason)
+    assert worker.want("b") == PartRefused("b", reason)
+    assert pool.state().used_bytes == 1000
+    assert pool.state().parts[0].workers == 1
+
+
 def test_a_part_larger_than_the_pool_is_refused_and_nothing_leaves(pool):
     worker = Worker(pool)
     worker.fill("a")

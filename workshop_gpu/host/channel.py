@@ -35,7 +35,8 @@ class Channel:
         """Sends bytes, later where the socket is full; with the first of them a descriptor.
 
         The descriptor stays the caller's, who may close it at once. To a peer that is gone
-        nothing is sent: it shows in `receive`.
+        nothing is sent: it shows in `receive`. Raises OSError where this process has too many
+        files open to pass another on; then nothing is sent either.
         """
         if self._closed:
             return

@@ -28,7 +28,10 @@ class PoolUser(Protocol):
     """A worker, as the pool sees it."""
 
     def send(self, order: protocol.ToWorker, descriptor: int | None = None) -> None:
-        """Sends an answer; the descriptor stays the pool's."""
+        """Sends an answer; the descriptor stays the pool's.
+
+        Raises OSError where it cannot be passed on.
+        """
 
 
 @dataclass(eq=False)
@@ -186,7 +189,15 @@ class WeightPool:
     def _grant_complete(self, user: PoolUser, key: str, part: _Part) -> None:
         self._use(user, key, part)
         granted = protocol.PartGranted(key, PartState.COMPLETE, part.size_bytes, part.digest)
-        user.send(granted, part.descriptor)
+        self._send(user, granted, part.descriptor)
+
+    def _send(self, user: PoolUser, granted: protocol.PartGranted, descriptor: int) -> None:
+        try:
+            user.send(granted, descriptor)
+        except OSError as error:
+            self._dropped(user, granted.key)
+            reason = f"the memory could not be passed on: {error.strerror}"
+            user.send(protocol.PartRefused(granted.key, reason))
 
     def _grant_empty(self, user: PoolUser, key: str, size_bytes: int) -> None:
         if refusal := self._problem or self._why_no_room(size_bytes):
@@ -201,7 +212,7 @@ class WeightPool:
             user.send(protocol.PartRefused(key, reason))
             return
         self._use(user, key, _Part(descriptor, size_bytes, user, [key]))
-        user.send(protocol.PartGranted(key, PartState.EMPTY, size_bytes), descriptor)
+        self._send(user, protocol.PartGranted(key, PartState.EMPTY, size_bytes), descriptor)
 
     def _filled(self, user: PoolUser, key: str, digest: str) -> None:
         part = self._in_use.get((user, key))
@@ -296,12 +307,14 @@ class WeightPool:
                 f"a part of {gigabytes(size_bytes)} is larger than the weight pool "
                 f"({gigabytes(self._budget_bytes)})"
             )
-        self._evict_unused(self._used_bytes() + size_bytes - self._budget_bytes)
-        if self._used_bytes() + size_bytes > self._budget_bytes:
+        too_much_bytes = self._used_bytes() + size_bytes - self._budget_bytes
+        unused_bytes = sum(part.size_bytes for part in self._kept() if not part.uses)
+        if too_much_bytes > unused_bytes:
             return (
-                f"the weight pool is full: {gigabytes(self._used_bytes())} of "
+                f"the weight pool is full: {gigabytes(self._used_bytes() - unused_bytes)} of "
                 f"{gigabytes(self._budget_bytes)} are in use, {gigabytes(size_bytes)} are needed"
             )
+        self._evict_unused(too_much_bytes)
         missing_bytes = size_bytes + self._promised_bytes() + self._floor_bytes
         missing_bytes -= self._read_memory().available_bytes
         if missing_bytes > 0 and self._evict_unused(missing_bytes) < missing_bytes:
