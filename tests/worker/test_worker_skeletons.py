@@ -139,3 +139,36 @@ def test_a_variant_with_shards_comes_straight_from_its_files(dit: Path) -> None:
         str(dit), torch_dtype=torch.float16, variant="fp16", local_files_only=True
     )
     assert_same_tensors(model, library)
+
+
+def test_a_module_that_keeps_computed_numbers_outside_its_buffers_is_built_with_them(
+    tmp_path: Path,
+) -> None:
+    """As rotary tables of some transformers: no file has them, so they must be computed."""
+    import torch
+    from diffusers import ConfigMixin, ModelMixin
+    from diffusers.configuration_utils import register_to_config
+
+    from workshop_gpu.worker.skeletons import build_skeleton
+    from workshop_gpu.worker.stored import stored_tensors
+
+    class Turning(ModelMixin, ConfigMixin):  # type: ignore[misc]
+        config_name = "config.json"
+
+        @register_to_config
+        def __init__(self, size: int = 4) -> None:
+            super().__init__()
+            self.linear = torch.nn.Linear(size, size)
+            self.register_buffer("table", torch.arange(size) / size, persistent=False)
+            self.tables = {"plain": [torch.arange(size) / 3]}
+
+    original = Turning()
+    original.save_pretrained(str(tmp_path))
+    file = tmp_path / "diffusion_pytorch_model.safetensors"
+    skeleton = build_skeleton(Turning, tmp_path, stored_tensors([file]), torch.bfloat16)
+    assert skeleton is not None
+    assert skeleton.module.linear.weight.is_meta, "weights take no memory"
+    library = Turning.from_pretrained(str(tmp_path), torch_dtype=torch.bfloat16)
+    assert skeleton.module.table.equal(library.table)
+    assert skeleton.module.table.dtype == library.table.dtype == torch.bfloat16
+    assert skeleton.module.tables["plain"][0].equal(library.tables["plain"][0])

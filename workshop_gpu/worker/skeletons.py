@@ -25,6 +25,7 @@ from workshop_gpu.worker.stored import StoredTensor, same_bytes
 diffusers: Any = importlib.import_module("diffusers")
 
 _ALIGN_BYTES = 64
+_TORCHS_OWN = ("_parameters", "_buffers", "_modules")
 _MAP_NORESERVE = 0x4000  # in Python's mmap since 3.12 only
 
 
@@ -153,10 +154,8 @@ def _diffusers_skeleton(
     config = cls.load_config(str(folder), local_files_only=True)
     if config.get("quantization_config") is not None:
         return None
-    accelerate: Any = importlib.import_module("accelerate")
-    modeling: Any = importlib.import_module("diffusers.models.modeling_utils")
-    with _default_dtype(dtype), modeling.no_init_weights(), accelerate.init_empty_weights():
-        module = cls.from_config(config)
+    with _default_dtype(dtype):
+        module = _on_meta(cls, config, stored) or _with_real_buffers(cls, config)
     module.register_to_config(_name_or_path=str(folder))
     module.eval()
     named: dict[str, StoredTensor] = dict(stored)
@@ -179,6 +178,43 @@ def _diffusers_skeleton(
             wanted = torch.float32 if keep & set(name.split(".")) else dtype
         origins.append(Origin((slot,), source, wanted))
     return Skeleton(module, tuple(origins))
+
+
+def _with_real_buffers(cls: Any, config: Any) -> Any:
+    accelerate: Any = importlib.import_module("accelerate")
+    modeling: Any = importlib.import_module("diffusers.models.modeling_utils")
+    with modeling.no_init_weights(), accelerate.init_empty_weights():
+        return cls.from_config(config)
+
+
+def _on_meta(cls: Any, config: Any, stored: dict[str, StoredTensor]) -> Any:
+    """A module whose tensors all come from the files: then computing them would be a waste.
+
+    It can be seconds, for the position tables of some transformers. None where the module needs
+    a number that is in no file.
+    """
+    try:
+        with torch.device("meta"):
+            module = cls.from_config(config)
+    except Exception:  # some look at what they compute while they are built
+        return None
+    for name, buffer in module.named_buffers():
+        if buffer.is_meta and name not in stored:
+            return None
+    for part in module.modules():
+        own = {name: value for name, value in vars(part).items() if name not in _TORCHS_OWN}
+        if _holds_meta(own):
+            return None
+    return module
+
+
+def _holds_meta(value: object) -> bool:
+    """Whether there is a tensor without numbers in plain attributes, lists and dicts."""
+    if isinstance(value, torch.Tensor):
+        return value.is_meta
+    if isinstance(value, dict):
+        return any(map(_holds_meta, value.values()))
+    return isinstance(value, list | tuple | set) and any(map(_holds_meta, value))
 
 
 def _names(names: Iterable[str] | str | None) -> Iterable[str]:
