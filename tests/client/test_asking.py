@@ -96,4 +96,6 @@ def test_a_request_carries_all_options(client: Client, fake: FakeServer) -> None
         "height": 96,
         "images": 2,
         "priority": "normal",
+        "batch": 1,
+        "place": 0,
     }
