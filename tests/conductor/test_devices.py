@@ -116,7 +116,7 @@ def test_the_lost_run_is_not_paid_for() -> None:
     room.die()
     room.ready()
     shares = room.conductor._state.shares
-    assert shares.used_s("ada") == shares.used_s("loader")
+    assert shares.used_s("ada") <= shares.used_s("loader")
 
 
 def test_stale_and_repeated_facts_change_nothing() -> None:

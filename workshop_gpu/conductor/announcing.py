@@ -79,14 +79,21 @@ class Announcer:
         """The next announcement says how the job ended."""
         self._ended[job.id] = job
 
-    def changes(self, state: State, devices: list[Device], now: float) -> list[Effect]:
-        """What differs from what was announced last: of these devices, their slots, and jobs."""
-        return [
+    def changes(self, state: State, devices: list[Device], order: bool, now: float) -> list[Effect]:
+        """What differs from what was announced last: of these devices, their slots, and jobs;
+        of positions and waits only where the `order` may have changed."""
+        effects = [
             *self._changed_devices(devices),
             *self._changed_slots(state, devices, now),
             *self._ended_jobs(state),
-            *self._changed_jobs(state, now),
         ]
+        touched = [job for job in map(state.job, state.touched_jobs) if job is not None]
+        for job in touched:
+            if job.state is JobState.RUNNING:
+                self._tell(job_view(state, job), effects)
+        if order:
+            self._changed_order(state, touched, now, effects)
+        return effects
 
     def _changed_devices(self, devices: list[Device]) -> list[Effect]:
         effects: list[Effect] = []
@@ -124,26 +131,23 @@ class Announcer:
             state.touched_jobs.pop(job, None)
         return [AnnounceJob(job_view(state, job)) for job in ended.values()]
 
-    def _changed_jobs(self, state: State, now: float) -> list[Effect]:
-        effects: list[Effect] = []
+    def _changed_order(
+        self, state: State, touched: list[Job], now: float, effects: list[Effect]
+    ) -> None:
         front = state.queue.line.front(FRONT)
         waits = forecast(state, front, now, _MOST_LANES)
-        touched = [job for job in map(state.job, state.touched_jobs) if job is not None]
         word_of = cache(partial(waits_for, state))
-        for job in touched:
-            if job.state is JobState.RUNNING:
-                self._tell(job_view(state, job), effects)
         for position, (job, wait_s) in enumerate(zip(front, waits, strict=True), start=1):
             if self._differs(job, position, wait_s, word_of(job.model)):
                 self._tell(job_view(state, job, position, wait_s), effects)
-        if len(state.queue) > FRONT:
-            for job in [*touched, *self._in_turn(state)]:
-                position = state.queue.position(job) if job.state is JobState.QUEUED else 0
-                if position > FRONT:
-                    wait_s = further_back(state, position, waits)
-                    if self._differs(job, position, wait_s, word_of(job.model)):
-                        self._tell(job_view(state, job, position, wait_s), effects)
-        return effects
+        if len(state.queue) <= FRONT:
+            return
+        for job in [*touched, *self._in_turn(state)]:
+            position = state.queue.position(job) if job.state is JobState.QUEUED else 0
+            if position > FRONT:
+                wait_s = further_back(state, position, waits)
+                if self._differs(job, position, wait_s, word_of(job.model)):
+                    self._tell(job_view(state, job, position, wait_s), effects)
 
     def _in_turn(self, state: State) -> list[Job]:
         """The next few that stand further back."""

@@ -27,6 +27,7 @@ from workshop_gpu.conductor.events import (
     JobProgressed,
     JobStarted,
     KernelGone,
+    PolicyChanged,
     SlotLoaded,
     SlotProgressed,
     Tick,
@@ -140,8 +141,9 @@ class Conductor:
             self._give_orders(now)
             self._forget_unlisted()
         effects, self._changes.effects = self._changes.effects, []
-        devices = self._watch.devices(self._state)
-        effects += self._changes.announcer.changes(self._state, devices, now)  # 8
+        devices = self._watch.to_tell(self._state)
+        everything = not isinstance(event, _PROGRESS)
+        effects += self._changes.announcer.changes(self._state, devices, everything, now)  # 8
         self._state.touched_devices.clear()
         self._state.touched_jobs.clear()
         return effects
@@ -320,7 +322,7 @@ class Conductor:
             state.suspects[model or (ended.model if ended else "")] = None
         if isinstance(event, CatalogueChanged | DeviceReady | DeviceGone | WorkerDied):
             state.suspects |= dict.fromkeys(state.queue.models())
-        if isinstance(event, CatalogueChanged):
+        if isinstance(event, CatalogueChanged | PolicyChanged):
             state.touched_devices |= dict.fromkeys(state.devices)
 
 

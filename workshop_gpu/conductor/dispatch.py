@@ -13,8 +13,8 @@ or batch at a time. `next_order` looks at the lanes that are free and finds the 
       evictions they come first, one at a time, and are decided anew each time. One more device
       loads a model that others have if that is quicker than waiting for these;
    c. a job that waits only until a protection or a run ends reserves the device: nothing leaves
-      there for those behind it. If it is due, or of a better class, nothing that it would have
-      to wait for begins there either;
+      there for those behind it, unless they are due. If it is due, or of a better class, nothing
+      that it would have to wait for begins there either;
 4. models that are held, preloaded or pinned are loaded where that disturbs no waiting job;
 5. a slot that nobody needs leaves: its keep-warm time is over, or it is no longer offered.
 
@@ -32,6 +32,7 @@ from workshop_gpu.conductor.batching import best_size
 from workshop_gpu.conductor.eviction import Standing
 from workshop_gpu.conductor.fetching import awaits_download
 from workshop_gpu.conductor.placement import Option, another_is_worth_it, best
+from workshop_gpu.conductor.queue import Key
 from workshop_gpu.conductor.records import Activity, Device, Job, Slot, State
 from workshop_gpu.conductor.room import Claim, Room
 from workshop_gpu.conductor.states import SlotState
@@ -84,14 +85,15 @@ class Decision:
 @dataclass(frozen=True, slots=True)
 class _Closed:
     """A device that is kept for a job: whoever would not be done in `ready_s` seconds does not
-    begin there, unless it is of a better class or as good as one that is not due."""
+    begin there if it is due and before him, or of a better class."""
 
     rank: int
-    due: bool
+    due_key: Key | None
     ready_s: float
 
     def keeps_out(self, job: Job, run_s: float) -> bool:
-        return (self.due or self.rank < job.rank) and run_s > self.ready_s
+        due = self.due_key is not None and self.due_key < job.key
+        return (due or self.rank < job.rank) and run_s > self.ready_s
 
 
 def next_order(state: State, now: float, devices: Sequence[Device]) -> Decision:
@@ -118,7 +120,6 @@ class _Look:
         self._useless: set[tuple[str, str]] = set()
         """Devices and models that are ready there, but have no room to run."""
         self._passed: list[str] = []
-        self._due_waits = False
         self._decision = Decision()
 
     def decide(self) -> Decision:
@@ -178,7 +179,7 @@ class _Look:
             first_s = min(since, default=self._now)
             due = self._now - first_s >= state.settings.patience_s and bool(since)
             participant = holds[0].participant if holds else None
-            waiting.append((first_s, Claim(name, participant, None, due)))
+            waiting.append((first_s, Claim(name, participant, None, overdue=due)))
         return (claim for _, claim in sorted(waiting, key=lambda each: each[0]))
 
     # 3
@@ -196,7 +197,6 @@ class _Look:
             if order is not None:
                 return order
             self._passed.append(model)
-            self._due_waits = self._due_waits or first.due
         return None
 
     # 3a
@@ -221,7 +221,7 @@ class _Look:
         return None
 
     def _run_one(self, job: Job, needed: int, places: list[str]) -> Order | None:
-        claim = _claim(job)
+        claim = self._claim(job)
         run_s = self._state.cost_s(job)
         devices = []
         for name in places:
@@ -252,11 +252,11 @@ class _Look:
         somebody is due or of a better class, and nobody who is due is overtaken by it."""
         state, request = self._state, job.request
         limit = state.settings.batch_limit
-        if limit < 2 or not request.group or self._due_waits:
+        if limit < 2 or not request.group:
             return (job,)
         if state.queue.line.first.rank < job.rank:
             return (job,)
-        if any(_is_due(state, model) for model in state.queue.models() if model != job.model):
+        if any(model != job.model for model in state.due):
             return (job,)
         others = [
             each
@@ -283,23 +283,24 @@ class _Look:
 
     def _load(self, job: Job) -> Order | None:
         """Where the model of the first who waits for it can be loaded, or what it waits for."""
-        state, claim = self._state, _claim(job)
+        state, claim = self._state, self._claim(job)
         ready = [
             slot
             for slot in state.slots(job.model, SlotState.READY)
             if (slot.device, slot.model) not in self._useless
         ]
+        if ready and not self._resting and not claim.due:
+            return None
         loading = list(state.slots(job.model, SlotState.LOADING))
         coming = len(loading) + self._making_room[job.model]
-        if (ready or coming) and not self._another_is_worth_it(job.model, ready, coming):
+        if (ready or coming) and not self._another_is_worth_it(job, claim.due_key, ready, coming):
             self._keep_for(claim, loading)
             return None
         working_bytes = state.working_bytes(job)
         devices = self._open(job.model)
-        worst = Standing.AWAITED
-        if ready or coming:
+        worst = Standing.AWAITED if claim.due or not (ready or coming) else Standing.IDLE
+        if (ready or coming) and not claim.due:
             devices = [device for device in devices if device.name in self._resting]
-            worst = Standing.AWAITED if claim.due else Standing.IDLE
         options = [
             self._option(device, claim, self._to_load(device, job.model) + working_bytes, worst)
             for device in devices
@@ -307,19 +308,35 @@ class _Look:
         option = best(each for each in options if each is not None)
         if option is not None:
             return _make_room_or_load(option, job.model)
-        if not ready and not coming:
-            self._wait_for_room(claim, working_bytes)
+        if not coming and (claim.due or not ready):
+            self._wait_for_room(claim, working_bytes, alone=not ready)
         return None
 
-    def _another_is_worth_it(self, model: str, ready: Sequence[Slot], coming: int) -> bool:
-        state = self._state
+    def _another_is_worth_it(
+        self, job: Job, due_key: Key | None, ready: Sequence[Slot], coming: int
+    ) -> bool:
+        state, queue = self._state, self._state.queue
         devices = [state.devices[slot.device] for slot in ready]
         free_in_s = min((self._free_in_s(device) for device in devices), default=0.0)
-        load_s = state.estimates.load_guess_s(model, state.weights_bytes(model))
-        queue = state.queue
+        load_s = state.estimates.load_guess_s(job.model, state.weights_bytes(job.model))
+        if due_key is not None and not coming:
+            # It is overtaken on other devices for as long as it waits for the one that has it.
+            is_next = any(self._is_next(due_key, device) for device in devices)
+            return not (is_next and free_in_s <= load_s)
         return another_is_worth_it(
-            queue.waiting(model), queue.work_s(model), len(ready), coming, free_in_s, load_s
+            queue.waiting(job.model),
+            queue.work_s(job.model),
+            len(ready),
+            coming,
+            free_in_s,
+            load_s,
         )
+
+    def _is_next(self, key: Key, device: Device) -> bool:
+        """Whether nobody who could begin on the device is before the key."""
+        ready = [slot.model for slot in device.slots.values() if slot.state is SlotState.READY]
+        firsts = [self._state.queue.first(model) for model in ready]
+        return all(first is None or first.key >= key for first in firsts)
 
     def _free_in_s(self, device: Device) -> float:
         if not device.running:
@@ -343,19 +360,21 @@ class _Look:
 
     def _close(self, device: str, claim: Claim, ready_s: float) -> None:
         if device not in self._closed and claim.rank is not None:
-            self._closed[device] = _Closed(claim.rank, claim.due, ready_s)
+            self._closed[device] = _Closed(claim.rank, claim.due_key, ready_s)
 
-    def _wait_for_room(self, claim: Claim, working_bytes: int) -> None:
-        """3c: what will be free is reserved, and the device where it is free first is kept."""
+    def _wait_for_room(self, claim: Claim, working_bytes: int, alone: bool) -> None:
+        """3c: what will be free is reserved, and the device where it is free first is kept. What
+        is reserved for others already is not looked at again."""
 
         def later(device: Device, worst: Standing) -> bool:
             needed = self._to_load(device, claim.model) + working_bytes
             return self._room.later(device, claim, needed, worst)
 
         devices = [device for device in self._devices if claim.model not in device.slots]
-        able = [device for device in devices if later(device, Standing.NOT_YET)]
+        unreserved = [device for device in devices if device.name not in self._reserved]
+        able = [device for device in unreserved if later(device, Standing.NOT_YET)]
         self._reserved.update(device.name for device in able)
-        if devices and not able:
+        if alone and devices and not able and len(unreserved) == len(devices):
             self._decision.without_room.add(claim.model)
         ends = [device for device in able if later(device, Standing.RUNS)]
         soonest = min(ends, key=self._free_in_s, default=None)
@@ -397,6 +416,11 @@ class _Look:
             return []
         return [device for device in self._free if model not in device.slots]
 
+    def _claim(self, job: Job) -> Claim:
+        due = self._state.due.get(job.model)
+        due_key = min(each.key for each in due.values()) if due else None
+        return Claim(job.model, job.participant, job.key, due_key)
+
     def _to_load(self, device: Device, model: str) -> int:
         """Bytes that a load of the model would bring: what is there already is shared."""
         state = self._state
@@ -407,18 +431,10 @@ class _Look:
     def _option(
         self, device: Device, claim: Claim, needed: int, worst: Standing = Standing.AWAITED
     ) -> Option | None:
-        option = self._room.option(device, claim, needed, worst)
-        closed = device.name in self._reserved or not device.can_transfer
-        return None if option is not None and option.victims and closed else option
-
-
-def _claim(job: Job) -> Claim:
-    return Claim(job.model, job.participant, job.key, job.due)
-
-
-def _is_due(state: State, model: str) -> bool:
-    first = state.queue.first(model)
-    return first is not None and first.due
+        reserved = device.name in self._reserved and claim.due_key is None
+        if reserved or not device.can_transfer:
+            worst = Standing.NOBODY
+        return self._room.option(device, claim, needed, worst)
 
 
 def _alike(one: Job, other: Job) -> bool:

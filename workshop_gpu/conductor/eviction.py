@@ -14,6 +14,8 @@ import msgspec
 class Standing(IntEnum):
     """How freely a slot may be made to leave for one particular claim."""
 
+    NOBODY = -1
+    """Of no slot: where it is the worst that may leave, none may."""
     IDLE = 0
     """Nobody waits for it and it has been there long enough."""
     YOUNG = 1

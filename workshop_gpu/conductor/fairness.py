@@ -4,8 +4,16 @@ Start-time fair queueing over participants: each has an account of the GPU secon
 (a job is paid in advance by its estimate and corrected at its end; a load is split over those
 who waited for it), and the smallest account goes first. A waiting job's `start_s` is what the
 account will be when the participant's jobs before it have been paid: the order of the start
-times is the order in which all would run if all models were ready. Who comes back after a pause
-starts at the level of the job that began last, at least: a pause is not saved up.
+times is the order in which all would run if all models were ready. Equal start times go by how
+long one has been in line; in line is the first job of each who has none running. The account of
+the job that began last is the level. Who comes back after a pause starts at the level, at least:
+a pause is not saved up.
+
+Who had nothing waiting or running, and asks again, starts at the level even with an account up to
+`FORGIVEN_S` above it. So people who ask for one picture at a time come in the order in which they
+ask; without it, those who think fast wait twice as long as the rest, for nothing that anybody
+gains. The account itself stays as it is, and with it the level rises: so who always has jobs
+waiting falls behind nobody.
 
 Only a job that a worker's death put back goes before the shares of its class. One that others
 overtook, because its model was not ready, keeps its place: when its patience is over, nobody behind
@@ -18,10 +26,7 @@ from enum import IntEnum
 from typing import Protocol, TypeVar
 
 FORGIVEN_S = 30.0
-"""Who has nothing waiting or running for a moment, and then asks again, is forgiven so much of
-what was used beyond the level. So people who ask for one picture at a time come in the order in
-which they ask, though some think faster than others; without it the fast ones wait twice as long
-as the rest, for nothing that anybody gains. Who always has jobs waiting pays for each."""
+"""GPU seconds above the level that do not count for who comes back."""
 
 
 class Reason(IntEnum):
@@ -56,13 +61,13 @@ def rank(priority: int, waited_s: float, rise_s: float) -> int:
     return max(0, priority - max(0, risen))
 
 
-def start_times(jobs: Iterable[J], used_s: float) -> Iterator[tuple[J, float]]:
+def start_times(jobs: Iterable[J], starts_s: float) -> Iterator[tuple[J, float]]:
     """The start times of one participant's waiting jobs: within each class they keep their order,
     and each begins where the one before it was paid. Those with a better reason than their share
     go first anyway, and are paid when they run."""
     accounts: dict[int, float] = {}
     for job in sorted(jobs, key=lambda each: each.sequence):
-        start_s = accounts.get(job.rank, used_s)
+        start_s = accounts.get(job.rank, starts_s)
         yield job, start_s
         if job.reason is Reason.SHARE:
             accounts[job.rank] = start_s + job.cost_s
@@ -73,83 +78,75 @@ class Shares:
 
     def __init__(self) -> None:
         self._used_s: dict[str, float] = {}
-        self._running_s: dict[str, float] = {}
         self._active: dict[str, int] = {}
-        self._begun: list[tuple[float, str]] = []
-        """Active participants by what they used, what runs now not counted: who comes while
-        another's job runs is next after it."""
+        self._running: dict[str, int] = {}
         self._idle: list[tuple[float, str]] = []
         """Those who are not active, by what they used."""
+        self._starts_s: dict[str, float] = {}
+        """Where the next job of those starts who came back, until one of theirs has begun."""
         self._level_s = 0.0
 
     def used_s(self, participant: str) -> float:
         return max(self._used_s.get(participant, 0.0), 0.0)
 
+    def starts_s(self, participant: str) -> float:
+        """Where the participant's next job starts."""
+        return self._starts_s.get(participant, self.used_s(participant))
+
     def enter(self, participant: str) -> None:
         """A job of the participant was accepted."""
-        self._raise_level()
-        if not self._active.get(participant):
-            if participant in self._used_s:
-                _take(self._idle, (self._used_s[participant], participant))
-            used_s = self._used_s.get(participant, 0.0) - FORGIVEN_S
-            self._used_s[participant] = max(used_s, self._level_s)
-            insort(self._begun, self._begun_key(participant))
+        if participant not in self._active:
+            used_s = self._used_s.get(participant)
+            if used_s is not None:
+                _take(self._idle, (used_s, participant))
+            now_s = self._used_s[participant] = max(used_s or 0.0, self._level_s)
+            self._starts_s[participant] = max(self._level_s, now_s - FORGIVEN_S)
         self._active[participant] = self._active.get(participant, 0) + 1
 
     def leave(self, participant: str) -> None:
         """A job of the participant has ended."""
-        self._raise_level()
         left = self._active.get(participant, 0) - 1
         if left > 0:
             self._active[participant] = left
         elif left == 0:
             del self._active[participant]
-            _take(self._begun, self._begun_key(participant))
+            self._starts_s.pop(participant, None)
             insort(self._idle, (self._used_s[participant], participant))
 
     def begin(self, participant: str, expected_s: float) -> None:
-        """A job begins and is paid in advance: its start is the level of those who come now."""
-        self._level_s = max(self._level_s, self._used_s.get(participant, 0.0))
-        self._change(participant, expected_s, expected_s)
+        """A job begins and is paid in advance: the account before is the level."""
+        self._level_s = max(self._level_s, self.used_s(participant))
+        self._starts_s.pop(participant, None)
+        self.charge(participant, expected_s)
+        self._running[participant] = self._running.get(participant, 0) + 1
 
     def finish(self, participant: str, expected_s: float, used_s: float) -> None:
         """The job's advance is corrected to what it used."""
-        self._change(participant, used_s - expected_s, -expected_s)
+        self.charge(participant, used_s - expected_s)
+        self._running[participant] -= 1
+        if not self._running[participant]:
+            del self._running[participant]
+
+    def runs(self, participant: str) -> bool:
+        """Whether a job of the participant runs."""
+        return participant in self._running
 
     def charge(self, participant: str, seconds_s: float) -> None:
         """GPU seconds used, or given back where negative."""
-        self._change(participant, seconds_s, 0.0)
+        used_s = self._used_s.get(participant, self._level_s)
+        if participant not in self._active and participant in self._used_s:
+            _take(self._idle, (used_s, participant))
+        self._used_s[participant] = used_s + seconds_s
+        if participant not in self._active:
+            insort(self._idle, (used_s + seconds_s, participant))
 
     def forget_idle(self, most: int = 128) -> None:
         """Drops the accounts that would start at the level anyway, so many at a time."""
-        self._raise_level()
         for _ in range(most):
             if not self._idle or self._idle[0][0] > self._level_s:
                 return
             _, participant = self._idle.pop(0)
             del self._used_s[participant]
-            self._running_s.pop(participant, None)
-
-    def _change(self, participant: str, used_s: float, running_s: float) -> None:
-        active = participant in self._active
-        if active:
-            _take(self._begun, self._begun_key(participant))
-        elif participant in self._used_s:
-            _take(self._idle, (self._used_s[participant], participant))
-        self._used_s[participant] = self._used_s.get(participant, self._level_s) + used_s
-        self._running_s[participant] = self._running_s.get(participant, 0.0) + running_s
-        if active:
-            insort(self._begun, self._begun_key(participant))
-        else:
-            insort(self._idle, (self._used_s[participant], participant))
-
-    def _begun_key(self, participant: str) -> tuple[float, str]:
-        running_s = self._running_s.get(participant, 0.0)
-        return self._used_s[participant] - running_s, participant
-
-    def _raise_level(self) -> None:
-        if self._begun:
-            self._level_s = max(self._level_s, self._begun[0][0])
 
 
 class Tolls:

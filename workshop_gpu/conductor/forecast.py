@@ -37,10 +37,18 @@ def forecast(state: State, jobs: list[Job], now: float, most_lanes: int) -> list
         if job.model not in loads:
             known = job.model in state.models
             loads[job.model] = state.load_s(job.model) if known else None
-    turns = [_turn(state, job, loads[job.model]) for job in jobs]
+    turns: dict[tuple[str, int, int, int, str], Turn] = {}
+    play: list[Turn] = []
+    for job in jobs:
+        request = job.request
+        kind = (request.model, request.pixels, request.steps, request.batch, request.group)
+        if kind not in turns:
+            turns[kind] = _turn(state, job, loads[job.model])
+        play.append(turns[kind])
+    absent = {name for name in loads if name in state.models and awaits_download(state, name)}
     return [
-        None if job.model in state.models and awaits_download(state, job.model) else wait_s
-        for job, wait_s in zip(jobs, expected_waits(turns, lanes), strict=True)
+        None if job.model in absent else wait_s
+        for job, wait_s in zip(jobs, expected_waits(play, lanes), strict=True)
     ]
 
 

@@ -108,7 +108,7 @@ def key_of(state: State, reservation: Reservation, now: float) -> Key:
     """Its place among the jobs: that of a job which its participant asked for at that time."""
     waited_s = now - reservation.asked_s
     rises = rank(reservation.priority, waited_s, state.settings.rise_s)
-    return rises, Reason.SHARE, reservation.start_s, reservation.sequence
+    return rises, Reason.SHARE, reservation.start_s, reservation.in_line, reservation.sequence
 
 
 def _taken(state: State) -> Iterator[tuple[str, str]]:

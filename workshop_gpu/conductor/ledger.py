@@ -185,6 +185,8 @@ class Ledger:
         nor what is `wanted` again by the one who comes."""
         leaving = [self._weights[model] for model in models if model in self._weights]
         freeing = sum(self._freeing.get(model, 0) for model in models)
+        if not any(each.parts for each in leaving):
+            return sum(each.own_bytes for each in leaving) + freeing
         stay = [name for name in self._weights if name not in models]
         gone = self._parts(models) - self._parts(stay) - set(wanted)
         shared = sum(part.bytes for part in gone)

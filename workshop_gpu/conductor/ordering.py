@@ -2,7 +2,7 @@
 
 from workshop_gpu.conductor.fairness import rank, start_times
 from workshop_gpu.conductor.queue import Key
-from workshop_gpu.conductor.records import Job, State
+from workshop_gpu.conductor.records import NOT_IN_LINE, Job, State
 from workshop_gpu.conductor.room import LOADS_WORTH
 from workshop_gpu.conductor.states import Priority
 from workshop_gpu.conductor.timers import Alarm
@@ -21,6 +21,7 @@ class Ordering:
 
     def __init__(self, state: State) -> None:
         self._state = state
+        self._in_line = 0
 
     def add(self, job: Job, now: float) -> None:
         """The job waits from now on."""
@@ -36,17 +37,25 @@ class Ordering:
         """The job waits no longer, and pays for the loads that were made meanwhile."""
         state = self._state
         state.queue.remove(job)
+        if job.due:
+            self._forget_due(job)
         state.shares.charge(job.participant, state.tolls.sum_s(job.model) - job.toll_s)
         state.touched_jobs[job.id] = None
 
     def pay(self, participant: str) -> None:
-        """The participant's account or jobs changed: its jobs start accordingly."""
+        """The participant's account or jobs changed: its jobs start accordingly. The first of them
+        is in line from now on, if it was not."""
         state = self._state
-        jobs = state.queue.of_participant(participant)
-        for job, start_s in start_times(jobs, state.shares.used_s(participant)):
-            if abs(job.start_s - start_s) > _SLACK_S:
+        shares, jobs = state.shares, state.queue.of_participant(participant)
+        free = not shares.runs(participant)
+        for job, start_s in start_times(jobs, shares.starts_s(participant)):
+            steps_up = free and job.in_line == NOT_IN_LINE
+            free = False
+            if steps_up or abs(job.start_s - start_s) > _SLACK_S:
                 state.queue.out(job)
                 job.start_s = start_s
+                if steps_up:
+                    job.in_line = self.next_in_line()
                 state.queue.back(job)
 
     def reclass(self, job: Job, priority: Priority, now: float) -> None:
@@ -57,6 +66,11 @@ class Ordering:
         self._state.queue.back(job)
         self._state.touched_jobs[job.id] = None
         self.pay(job.participant)
+
+    def next_in_line(self) -> int:
+        """The number of the next who steps into line."""
+        self._in_line += 1
+        return self._in_line
 
     def overtake(self, model: str, key: Key, now: float) -> None:
         """A job begins while those of this model that are before `key` wait. The last of them
@@ -90,8 +104,16 @@ class Ordering:
                 self._count_rank(job, now)
                 self._state.queue.back(job)
                 self.pay(job.participant)
-            else:
-                job.due = job.overtaken_s is not None
+            elif job.overtaken_s is not None:
+                job.due = True
+                self._state.due.setdefault(job.model, {})[job.id] = job
+
+    def _forget_due(self, job: Job) -> None:
+        due = self._state.due
+        job.due = False
+        del due[job.model][job.id]
+        if not due[job.model]:
+            del due[job.model]
 
     def _count_rank(self, job: Job, now: float) -> None:
         rise_s = self._state.settings.rise_s

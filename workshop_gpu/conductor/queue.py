@@ -13,9 +13,9 @@ from typing import Generic, Protocol, TypeVar
 
 from workshop_gpu.conductor.events import JobSubmitted
 
-Key = tuple[int, int, float, int]
-"""Class, reason (see `fairness.Reason`), seconds of the share, and a number that no other job has.
-The smallest goes first."""
+Key = tuple[int, int, float, int, int]
+"""Class, reason (see `fairness.Reason`), seconds of the share, since when in line, and a number
+that no other job has. The smallest goes first."""
 
 
 class Queued(Protocol):

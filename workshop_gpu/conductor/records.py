@@ -34,6 +34,10 @@ class Activity(Enum):
     EVICTING = "evicting"
 
 
+NOT_IN_LINE = 1 << 60
+"""Later than all numbers of those in line."""
+
+
 @dataclass(slots=True)
 class Job:
     """One accepted request to generate."""
@@ -59,6 +63,9 @@ class Job:
     reason: Reason = Reason.SHARE
     start_s: float = 0.0
     """Its participant's account when those before it will have been paid."""
+    in_line: int = NOT_IN_LINE
+    """When it became the first of its participant, who had none running, as a number that
+    grows."""
     cost_s: float = 0.0
     """GPU seconds that it is expected to use."""
     overtaken_s: float | None = None
@@ -89,7 +96,7 @@ class Job:
     @property
     def key(self) -> Key:
         """Its place in the order (see `queue.py`)."""
-        return self.rank, self.reason, self.start_s, self.sequence
+        return self.rank, self.reason, self.start_s, self.in_line, self.sequence
 
 
 @dataclass(slots=True)
@@ -253,8 +260,9 @@ class Reservation:
     sequence: int
     priority: Priority
     asked_s: float
+    in_line: int
     start_s: float
-    """Its participant's account when it was asked for."""
+    """Where its participant's account stood when it was asked for."""
     expires_s: float
     state: ReservationState = ReservationState.WAITING
     device: str | None = None
@@ -284,6 +292,8 @@ class State:
     """Each model's slots, by device."""
     lanes: Lanes = field(default_factory=Lanes)
     timers: Timers = field(default_factory=Timers)
+    due: dict[str, dict[str, Job]] = field(default_factory=dict)
+    """By model, waiting jobs that were overtaken for as long as they may be."""
     without_room: set[str] = field(default_factory=set)
     """Models for whose jobs there is no room at the moment."""
     suspects: dict[str, None] = field(default_factory=dict)

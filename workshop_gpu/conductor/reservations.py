@@ -63,7 +63,8 @@ class Reservations:
             sequence=self._asked,
             priority=class_of(self._state.policy, event.participant, Priority.NORMAL),
             asked_s=now,
-            start_s=self._state.shares.used_s(event.participant),
+            start_s=self._state.shares.starts_s(event.participant),
+            in_line=self._changes.ordering.next_in_line(),
             expires_s=math.inf if event.ttl_s is None else now + event.ttl_s,
         )
 

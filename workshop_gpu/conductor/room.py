@@ -20,7 +20,14 @@ class Claim:
     model: str
     participant: str | None
     key: Key | None
-    due: bool
+    due_key: Key | None = None
+    """The first of those who wait for the model and were overtaken for as long as may be."""
+    overdue: bool = False
+    """The hold or pin has waited for longer than the patience."""
+
+    @property
+    def due(self) -> bool:
+        return self.overdue or self.due_key is not None
 
     @property
     def rank(self) -> int | None:
@@ -30,8 +37,9 @@ class Claim:
         """Whether a slot may be taken from those who wait for it, the first of whom has this
         key: only if that one is overtaken by nobody through it."""
         if self.key is None:
-            return self.due
-        return self.key < first and (self.due or self.key[0] < first[0])
+            return self.overdue
+        due = self.due_key is not None and self.due_key < first
+        return due or self.key[0] < first[0]
 
 
 class Room:
@@ -41,6 +49,7 @@ class Room:
         self._state = state
         self._now = now
         self._free: dict[str, int] = {}
+        self._found: dict[tuple[str, Claim], list[Candidate]] = {}
 
     def free_bytes(self, device: Device) -> int:
         free = self._free.get(device.name)
@@ -55,6 +64,8 @@ class Room:
         free = self.free_bytes(device)
         if needed <= free:
             return Option(device.name, free, busy=bool(device.running))
+        if worst is Standing.NOBODY:
+            return None
         victims = self._choose(device, claim, needed - free, worst)
         if not victims:
             return None
@@ -89,6 +100,12 @@ class Room:
         )
 
     def _candidates(self, device: Device, claim: Claim) -> list[Candidate]:
+        found = self._found.get((device.name, claim))
+        if found is None:
+            found = self._found[device.name, claim] = self._look(device, claim)
+        return found
+
+    def _look(self, device: Device, claim: Claim) -> list[Candidate]:
         return [
             Candidate(
                 slot.model,

@@ -1,12 +1,15 @@
 """How long waiting jobs will wait: their order is played through once with what was learned."""
 
 import heapq
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 # Waits are told in coarse steps, so that a wait that shrinks is not announced every second.
 _STEPS_S = (0, 1, 2, 3, 5, 7, 10, 15, 20, 25, 30, 40, 50, 60, 75, 90, 120, 150, 180, 240, 300)
 _STEP_BEYOND_S = 60
+_HALFWAY_S = [(one + next_) / 2 for one, next_ in pairwise(_STEPS_S)]
 
 
 @dataclass(slots=True)
@@ -43,7 +46,7 @@ def rounded(seconds_s: float) -> float:
     """The step next to a wait."""
     if seconds_s >= _STEPS_S[-1]:
         return float(round(seconds_s / _STEP_BEYOND_S) * _STEP_BEYOND_S)
-    return float(min(_STEPS_S, key=lambda step: abs(step - seconds_s)))
+    return float(_STEPS_S[bisect_left(_HALFWAY_S, seconds_s)])
 
 
 def expected_waits(turns: Iterable[Turn], lanes: Sequence[Lane]) -> list[float | None]:

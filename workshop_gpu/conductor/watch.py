@@ -24,6 +24,12 @@ class Watch:
         self._next = first + MOST_WATCHED
         self._turn = (names + names)[first : self._next]
 
+    def to_tell(self, state: State) -> list[Device]:
+        """The devices that people may have to be told of: those that were touched. Two more are
+        compared in turn."""
+        names = {**state.touched_devices, **dict.fromkeys(self._turn[:2])}
+        return [state.devices[name] for name in names if name in state.devices]
+
     def devices(self, state: State) -> list[Device]:
         """The devices to look at now."""
         names = {**state.touched_devices, **dict.fromkeys(self._turn)}
