@@ -3,9 +3,11 @@
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -17,12 +19,22 @@ from PIL import Image
 from workshop_gpu.catalogue.catalogue import Catalogue
 from workshop_gpu.conductor.states import SlotState
 from workshop_gpu.host.devices import find_devices
+from workshop_gpu.host.gpu_readings import gpus
 from workshop_gpu.host.records import JobRecord, Participant
 from workshop_gpu.host.runtime import Runtime, RuntimeSettings
 from workshop_gpu.worker.protocol import GenerateParams
 
 _WAIT_S = 120.0
 _WORKER = "workshop_gpu.worker"
+_READING_S = 0.1
+_SETTLED_READINGS = 7
+_BALLAST = """
+import sys, torch
+free = torch.cuda.mem_get_info()[0]
+kept = torch.empty(max(0, free - int(sys.argv[1])), dtype=torch.uint8, device="cuda")
+print("held", flush=True)
+sys.stdin.read()
+"""
 
 
 @dataclass(frozen=True)
@@ -64,6 +76,7 @@ class Room:
 
     async def switch(self, leaving: str, coming: str) -> float:
         """Seconds until one has left and the other is ready, both asked for at once."""
+        await self.settled()
         started = time.perf_counter()
         self.runtime.evict(leaving)
         self.runtime.load(coming)
@@ -92,6 +105,14 @@ class Room:
                     if slot.state is SlotState.FAILED:
                         raise RuntimeError(f"{slot.model} on {slot.device}: {slot.error}")
                 await self.runtime.events.grown(self.runtime.events.position)
+
+    async def settled(self) -> None:
+        """Wait until a card's used memory has stayed the same for a while; a CPU needs none."""
+        same, before = 0, -1
+        while same < _SETTLED_READINGS and self.runtime.settings.devices[0].gpu_uuid:
+            await asyncio.sleep(_READING_S)
+            used = sum(card.used_bytes for card in gpus())
+            same, before = (same + 1 if used == before else 0), used
 
     def ready(self, model: str, device: str = "") -> bool:
         return any(
@@ -123,6 +144,23 @@ def workers() -> list[psutil.Process]:
         except psutil.Error:
             continue
     return found
+
+
+@contextmanager
+def ballast(left_bytes: int) -> Iterator[None]:
+    """Another process holds the first card's memory but for so much; 0: nobody holds any."""
+    if left_bytes == 0:
+        yield
+        return
+    command = [sys.executable, "-c", _BALLAST, str(left_bytes)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        if process.stdout.readline() != "held\n":
+            raise RuntimeError("the ballast could not be loaded")
+        yield
+        process.communicate()
 
 
 @asynccontextmanager

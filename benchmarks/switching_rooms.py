@@ -1,0 +1,222 @@
+"""The switching benchmark's own part: models that come and go in the product, in several rooms.
+
+Bytes of a model that left linger on the card for a moment, so that the next one finds there what
+it shares. So before each switch the room waits until the card has them back: what comes must
+really be copied.
+"""
+
+import asyncio
+import statistics
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+
+import psutil
+
+from benchmarks.report import Row, at_most
+from benchmarks.room import Room, ballast, open_room
+from benchmarks.switching_limits import disk_speed, leave_page_cache, weight_files
+from benchmarks.switching_models import DENOISER
+from benchmarks.switching_peers import digest
+from benchmarks.switching_run import FEW_STEPS, Run
+from workshop_gpu.conductor.settings import Settings
+from workshop_gpu.host.gpu_readings import gpus
+
+_ROOM_FOR = 1.5
+"""Models that fit on the card where only one is to fit: the rest of it is taken."""
+_SMALL_TIGHT = "cpu:45MB"
+"""Fits one of the shipped models."""
+
+
+async def shared(run: Run) -> None:
+    """Large and its sibling, which share all but the denoiser."""
+    models = _models(run, "large", "turbo")
+    host_before = _host_bytes()
+    folder = run.work / "shared"
+    async with open_room(run.devices[:1], models, folder, spare_worker=True) as room:
+        leave_page_cache(weight_files(run.folders["large"]))
+        cold_s = await room.load("large")
+        run.add("large from the disk", cold_s, 1.08, run.bytes("large") / run.disk)
+        await _compare(run, room)
+        disk_speed(weight_files(run.folders["turbo"]))
+        run.add("turbo from the page cache, its encoders and VAE there", await room.load("turbo"))
+        run.add_gb("host memory, large and turbo", _host_bytes() - host_before)
+        run.add_gb("GPU memory, large and turbo", _device_bytes(run, room))
+        seconds = [await _beside(room, *pair) for pair in run.pairs("turbo")]
+        denoiser_s = _over_the_bus_s(run, "turbo", DENOISER)
+        run.add("large ↔ turbo, both fit", statistics.median(seconds), 1.2, denoiser_s)
+        await room.load("large")
+        await _while_drawing(run, room)
+        await _killed(run, room)
+
+
+async def unshared(run: Run) -> None:
+    """Large and a model that shares nothing with it, in a fresh pool."""
+    models = _models(run, "large", "other")
+    for model in models:
+        disk_speed(weight_files(run.folders[model]))  # a reading leaves them there
+    host_before = _host_bytes()
+    async with open_room(run.devices[:1], models, run.work / "unshared") as room:
+        await room.load("large")
+        run.add("other from the page cache", await room.load("other"), 3.0)
+        run.add_gb("host memory, large and other", _host_bytes() - host_before)
+        run.add_gb("GPU memory, large and other", _device_bytes(run, room))
+        await room.evict("other")
+        seconds = [await room.switch(*pair) for pair in run.pairs("other")]
+        run.add("large ↔ other, the first time", seconds[0])
+        moved_s = _over_the_bus_s(run, "large")
+        run.add("large ↔ other, both would fit", statistics.median(seconds[1:]), 1.15, moved_s)
+
+
+async def tight(run: Run) -> None:
+    """A card with room for one model only: what leaves must have left before the next comes."""
+    models = _models(run, "large", "other", "turbo")
+    for model in models:
+        disk_speed(weight_files(run.folders[model]))
+    devices = [_SMALL_TIGHT] if run.small else run.devices[:1]
+    at_once = Settings(min_residency_s=0.0)
+    left_bytes = 0 if run.small else int(_ROOM_FOR * run.bytes("large"))
+    with ballast(left_bytes):
+        async with open_room(devices, models, run.work / "tight", conductor=at_once) as room:
+            run.add("large from the page cache", await room.load("large"), 3.0)
+            for other, factor, part in (("other", 1.15, "*"), ("turbo", 1.2, DENOISER)):
+                await room.switch("large", other)  # fills the pool
+                await room.switch(other, "large")
+                limit_s = _over_the_bus_s(run, other, part)
+                name = f"large ↔ {other}, only one fits"
+                seconds = [await room.switch(*pair) for pair in run.pairs(other)]
+                run.add(name, statistics.median(seconds), factor, limit_s)
+                seconds = [await _asked_by_a_job(run, room, new) for new in (other, "large")]
+                run.add(f"{name}, by a job for it", max(seconds), 0, limit_s)
+            pool = room.runtime.pool.state()
+            used, budget = pool.used_bytes / 1e9, pool.budget_bytes / 1e9
+            run.notes.append(f"The pool of all three: {used:.3g} of {budget:.3g} GB.")
+            await _compare(run, room)
+
+
+async def without_pool(run: Run) -> None:
+    """As where there is too little memory for a pool: each load reads the files again."""
+    models = _models(run, "large")
+    async with open_room(run.devices[:1], models, run.work / "bare", pool_bytes=0) as room:
+        for _ in range(2):
+            disk_speed(weight_files(run.folders["large"]))
+            seconds_s = await room.load("large")
+            await _compare(run, room)
+            await room.evict("large")
+        run.add("no pool: large from the page cache, again", seconds_s)
+
+
+async def second_gpu(run: Run) -> None:
+    """Two pictures at once: the second has the model loaded on the other GPU."""
+    if len(run.devices) < 2:
+        return
+    models = _models(run, "large")
+    async with open_room(run.devices[:2], models, run.work / "two") as room:
+        await room.load("large")
+        started = time.perf_counter()
+        records = [room.submit("large", run.params(4 * run.steps, seed)) for seed in range(2)]
+        await room.until(lambda: all(room.ready("large", device) for device in room.devices))
+        run.add("a second GPU loads what the first has", time.perf_counter() - started, 2.5)
+        for record in records:
+            await room.runtime.finished(record.id)
+
+
+PARTS: dict[str, Callable[[Run], Coroutine[None, None, None]]] = {
+    "turbo": shared,
+    "other": unshared,
+    "tight": tight,
+    "no-pool": without_pool,
+    "second-gpu": second_gpu,
+}
+"""What is measured of ours, each in a room of its own."""
+
+
+def same_pictures(run: Run) -> Row:
+    """How many pictures differ from others of the same seed."""
+    differing = sum(len(digests) - 1 for digests in run.pictures.values())
+    return at_most("pictures that are not the bare pipeline's, bit for bit", differing, "", 0)
+
+
+def _models(run: Run, *names: str) -> dict[str, Path]:
+    return {name: run.folders[name] for name in names}
+
+
+def _over_the_bus_s(run: Run, model: str, part: str = "*") -> float:
+    return run.bytes(model, part) / run.bus if run.bus else 0.0
+
+
+async def _beside(room: Room, leaving: str, coming: str) -> float:
+    """Seconds for a model to come while the other is there, and for that one to leave."""
+    if room.present(coming):
+        await room.evict(coming)
+    if not room.ready(leaving):
+        await room.load(leaving)
+    await room.settled()
+    return await room.load(coming) + await room.evict(leaving)
+
+
+async def _asked_by_a_job(run: Run, room: Room, model: str) -> float:
+    """Seconds from a request for a picture until its model is ready, as a participant waits."""
+    await room.settled()
+    started = time.perf_counter()
+    record = room.submit(model, run.params(1))
+    await room.until(lambda: room.ready(model))
+    seconds_s = time.perf_counter() - started
+    await room.runtime.finished(record.id)
+    return seconds_s
+
+
+async def _while_drawing(run: Run, room: Room) -> None:
+    """What a load costs a picture that is being drawn, and the other way round."""
+    await room.draw("large", run.params(FEW_STEPS))
+    alone = await room.draw("large", run.params(run.steps))
+    load_s = await _come_and_go(room)
+    drawing = asyncio.create_task(room.draw("large", run.params(run.steps)))
+    await room.until(lambda: any(job.step > 0 for job in room.runtime.snapshot().jobs))
+    loads = []
+    while not drawing.done():
+        loads.append(await _come_and_go(room))
+    busy = await drawing
+    for drawn in (alone, busy):
+        run.saw(run.steps, digest(drawn.image()))
+    run.add(f"a picture of {run.steps} steps", alone.seconds_s)
+    run.add(f"the same while turbo comes and goes {len(loads)} times", busy.seconds_s)
+    run.add("turbo into an idle GPU", load_s)
+    run.add("turbo while large draws", statistics.median(loads))
+
+
+async def _come_and_go(room: Room) -> float:
+    if room.present("turbo"):
+        await room.evict("turbo")
+    await room.settled()
+    load_s = await room.load("turbo")
+    await room.evict("turbo")
+    return load_s
+
+
+async def _killed(run: Run, room: Room) -> None:
+    """From the worker's death to the first step of a picture with the model that it had."""
+    await room.kill_worker()
+    started = time.perf_counter()
+    record = room.submit("large", run.params(FEW_STEPS))
+    await room.until(lambda: any(job.step > 0 for job in room.runtime.snapshot().jobs))
+    seconds_s = time.perf_counter() - started
+    run.add("worker killed, to the first step of the next picture", seconds_s, 3)
+    await room.runtime.finished(record.id)
+    await _compare(run, room)
+
+
+async def _compare(run: Run, room: Room) -> None:
+    drawing = await room.draw("large", run.params(FEW_STEPS))
+    run.saw(FEW_STEPS, digest(drawing.image()))
+
+
+def _host_bytes() -> int:
+    """What lies in shared memory, the pool among it."""
+    return int(psutil.virtual_memory().shared)
+
+
+def _device_bytes(run: Run, room: Room) -> int:
+    if run.kind == "cuda":
+        return sum(card.used_bytes for card in gpus()[:1])
+    return sum(slot.bytes for slot in room.runtime.snapshot().slots)

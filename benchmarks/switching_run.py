@@ -1,0 +1,82 @@
+"""What a run of the switching benchmark works with, and what it has found."""
+
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmarks.report import Row, at_most, shown
+from benchmarks.switching_peers import PROMPT, SEED
+from workshop_gpu.worker.protocol import GenerateParams
+
+FEW_STEPS = 4
+_POSSIBLE = 0.95
+"""A value below this share of its limit did not do what it says."""
+
+
+@dataclass
+class Run:
+    """What a run works with and what it has found."""
+
+    folders: dict[str, Path]
+    devices: list[str]
+    peers: list[str]
+    small: bool
+    work: Path
+    disk: float = 0.0
+    bus: float = 0.0
+    rows: list[Row] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    pictures: dict[int, set[str]] = field(default_factory=dict)
+    """Digests of all pictures of so many steps; all of one number should be the same."""
+    broken: int = 0
+
+    @property
+    def kind(self) -> str:
+        return "cpu" if self.devices[0].startswith("cpu") else "cuda"
+
+    @property
+    def steps(self) -> int:
+        """Of a picture that is drawn while models come and go."""
+        return 8 if self.small else 28
+
+    def bytes(self, model: str, part: str = "*") -> int:
+        files = {path.resolve() for path in self.folders[model].glob(f"{part}/*.safetensors")}
+        return sum(path.stat().st_size for path in files)
+
+    def params(self, steps: int, seed: int = SEED) -> GenerateParams:
+        side = 128 if self.small else 1024
+        return GenerateParams(
+            prompt=PROMPT, seed=seed, steps=steps, guidance=3.0, width=side, height=side
+        )
+
+    def attempt(self, name: str, action: Callable[[], None]) -> None:
+        """What breaks off takes none of the rest with it: minutes went into that."""
+        try:
+            action()
+        except Exception as problem:
+            traceback.print_exc()
+            self.broken += 1
+            self.notes.append(f"{name} broke off: {type(problem).__name__}: {problem}")
+
+    def pairs(self, other: str) -> list[tuple[str, str]]:
+        """Who leaves and who comes: from large to the other and back, a few times."""
+        return [("large", other), (other, "large")] * (1 if self.small else 2)
+
+    def saw(self, steps: int, picture: str) -> None:
+        self.pictures.setdefault(steps, set()).add(picture)
+
+    def add(self, name: str, value_s: float, factor: float = 0, limit_s: float = 0) -> None:
+        """A row in seconds. The bar is `factor` times the limit, or `factor` itself without one."""
+        limit = limit_s or None
+        bar = factor * (limit_s or 1.0)
+        if limit_s and value_s < _POSSIBLE * limit_s and not self.small:
+            self.broken += 1
+            self.notes.append(f'"{name}" is below what the machine allows: it measures nothing.')
+        if factor and not self.small:
+            self.rows.append(at_most(name, value_s, "s", bar, limit))
+        else:
+            self.rows.append(shown(name, value_s, "s", limit))
+
+    def add_gb(self, name: str, size_bytes: float) -> None:
+        self.rows.append(shown(name, size_bytes / 1e9, "GB"))
