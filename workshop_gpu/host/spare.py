@@ -17,6 +17,8 @@ from workshop_gpu.worker.protocol import StandingBy
 _PAUSES_S = (0.0, 3.0, 10.0)
 """Before the first, second, … start in a row of a spare that was of no use."""
 _IMPORTS_TIMEOUT_S = 300.0
+_REST_S = 10.0
+"""After one was taken: first the new worker has the cores for itself, to load its models."""
 
 
 class SpareWorker:
@@ -33,12 +35,14 @@ class SpareWorker:
         log: logging.Logger,
         *,
         pauses_s: tuple[float, ...] = _PAUSES_S,
+        rest_s: float = _REST_S,
     ) -> None:
         self._log_folder = log_folder
         self._threads = threads
         self._cards = cards
         self._log = log
         self._pauses_s = pauses_s
+        self._rest_s = rest_s
         self._standing_by: WorkerProcess | None = None
         self._stands_by = asyncio.Event()
         self._is_time = asyncio.Event()
@@ -52,7 +56,7 @@ class SpareWorker:
             return await WorkerProcess.start(device, log_folder, threads)
         self._standing_by = None
         self._stands_by.clear()
-        # The next one is not to take the cores from this one: it waits for a worker to be ready.
+        # The next one is not to take the cores from this one: it waits until this is ready.
         self._is_time = asyncio.Event()
         self._taken.set()
         await self._let_go.wait()  # until nobody else reads from it
@@ -75,10 +79,13 @@ class SpareWorker:
         while failures < len(self._pauses_s):
             await self._is_time.wait()
             await anyio.sleep(self._pauses_s[failures])
-            reason = await self._keep_one()
-            failures = failures + 1 if reason else 0
-            if reason:
+            if reason := await self._keep_one():
+                failures += 1
                 self._log.warning("The spare worker ended (%s).", reason)
+            else:
+                failures = 0
+                await self._is_time.wait()
+                await anyio.sleep(self._rest_s)
         self._log.warning("There is no spare worker any more: restarts take longer.")
 
     async def _keep_one(self) -> str:
