@@ -199,7 +199,7 @@ def test_a_pool_without_the_memory_that_it_promised_fails_the_load(
     pool: FakePool, copy: Path
 ) -> None:
     pool.read_only = True  # writing fails, as where memory runs out
-    assert "the weight pool has no memory left" in spoilt(pool, copy, lambda: None, None, "NoRoom")
+    assert "the weight pool cannot be filled" in spoilt(pool, copy, lambda: None, None, "NoRoom")
 
 
 def test_a_full_pool_loses_the_model_that_left_before_the_load_goes_without(

@@ -1,8 +1,9 @@
 """Moving a block's bytes: from files or host memory, into the pool, onto the card, all at once.
 
-Several threads each take a stretch of a few megabytes through a tray: read it, check it, take its
-digest, write it into the pool, send it on to the card while the next is being read. So the slowest
-of disk, processor and bus sets the pace, and no more memory is needed than the trays.
+Several threads each take a stretch of a few megabytes: read it into its place in the pool, check
+it, take its digest, send it on to the card by a tray of pinned memory while the next is being
+read. So the slowest of disk, processor and bus sets the pace, and no more memory is needed than the
+trays.
 """
 
 import hashlib
@@ -10,10 +11,12 @@ import mmap
 import os
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 
 from workshop_gpu.worker.devices import CudaDevice, Device
@@ -69,9 +72,13 @@ class _Tray:
 
     def __init__(self, memory: torch.Tensor) -> None:
         self.memory = memory
-        as_array: Any = memory.numpy()
-        self.bytes = memoryview(as_array)
+        self.array = memory.numpy()
         self.sent: torch.cuda.Event | None = None
+
+
+def _bytes_of(memory: torch.Tensor) -> memoryview:
+    as_array: Any = memory.numpy()
+    return memoryview(as_array)
 
 
 class Carrier:
@@ -110,33 +117,64 @@ class Carrier:
         on_bytes: OnBytes,
     ) -> Trip:
         """Start to read a block, into host memory and onto the card where they are given."""
-        trip, trays = Trip(), self._ready_trays()
+        trip = Trip()
+        filled = into.begin() if into is not None else None
 
         def stretch(start: int) -> bytes:
             if trip.failed.is_set():
                 raise _GivenUp
-            tray = trays.get()
+            stop = min(start + self._stretch_bytes, size_bytes)
+            room = filled[start:stop] if filled is not None else None
             try:
-                if tray.sent is not None:
-                    tray.sent.synchronize()
-                length = min(self._stretch_bytes, size_bytes - start)
-                data = tray.bytes[:length]
-                source.read(start, data)
-                if into is not None:
-                    into.write(start, data)
-                if onto is not None:
-                    tray.sent = self._send(tray.memory[:length], onto[start : start + length])
-                on_bytes(length)
-                return hashlib.sha256(data).digest() if digest else b""
+                return self._carry(
+                    source, start, stop - start, room,
+                    onto[start:stop] if onto is not None else None, digest, on_bytes,
+                )  # fmt: skip
             except BaseException:
                 trip.failed.set()
                 raise
-            finally:
-                trays.put(tray)
 
         for start in range(0, size_bytes, self._stretch_bytes):
             trip.stretches.append(self._workers.submit(stretch, start))
         return trip
+
+    def _carry(
+        self,
+        source: Source,
+        start: int,
+        length: int,
+        room: torch.Tensor | None,
+        onto: torch.Tensor | None,
+        digest: bool,
+        on_bytes: OnBytes,
+    ) -> bytes:
+        """One stretch: into its room in the pool, and by a tray onto the card."""
+        found = b""
+        if room is not None:
+            data = _bytes_of(room)
+            source.read(start, data)
+            found = hashlib.sha256(data).digest() if digest else b""
+        if onto is not None:
+            with self._tray() as tray:
+                if room is not None:
+                    np.copyto(tray.array[:length], room.numpy())
+                else:
+                    source.read(start, _bytes_of(tray.memory[:length]))
+                tray.sent = self._send(tray.memory[:length], onto)
+        on_bytes(length)
+        return found
+
+    @contextmanager
+    def _tray(self) -> Iterator["_Tray"]:
+        """A tray that nothing is read from any more."""
+        trays = self._ready_trays()
+        tray = trays.get()
+        try:
+            if tray.sent is not None:
+                tray.sent.synchronize()
+            yield tray
+        finally:
+            trays.put(tray)
 
     def upload(
         self, host: HostCopy, pinned: Pinned | None, onto: torch.Tensor, on_bytes: OnBytes

@@ -143,6 +143,10 @@ class CudaDevice:
         with self._peak.weights_come_or_go(), torch.cuda.stream(self.transfers):
             return torch.empty(size_bytes, dtype=torch.uint8, device=self.torch_device)
 
+    def return_cache(self) -> None:
+        """Return what the allocator keeps to the driver, at once and without waiting for jobs."""
+        torch.cuda.empty_cache()
+
     def weights_go(self) -> AbstractContextManager[None]:
         """While weights are let go: no job's peak counts them."""
         return self._peak.weights_come_or_go()

@@ -1,5 +1,6 @@
 """Reading a block's bytes from its files: part by part, cast where needed, checked for NaN."""
 
+import errno
 import os
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ import numpy as np
 import torch
 
 from workshop_gpu.worker.checkpoints import BadCheckpoint
+from workshop_gpu.worker.host_copy import NoRoom
 from workshop_gpu.worker.layout import Block, Piece
 from workshop_gpu.worker.stored import OpenFiles, StoredTensor
 
@@ -85,6 +87,8 @@ class BlockReader:
             try:
                 count = os.preadv(descriptor, left, position)
             except OSError as problem:
+                if problem.errno == errno.EFAULT:
+                    raise NoRoom("there is no host memory left for the weights") from None
                 raise BadCheckpoint(f"{path} cannot be read: {problem.strerror}") from None
             if count == 0:
                 raise BadCheckpoint(f"{path} is incomplete: it ends at {position} bytes")

@@ -17,8 +17,8 @@ class HostCopy(Protocol):
 
     size_bytes: int
 
-    def write(self, start: int, data: memoryview) -> None:
-        """Put bytes there. Raises NoRoom where there is no memory for them."""
+    def begin(self) -> torch.Tensor:
+        """All bytes as uint8, to be filled and then let go. Raises NoRoom."""
 
     def read(self, start: int, into: memoryview) -> None:
         """Take bytes from there."""
@@ -33,8 +33,8 @@ class HostCopy(Protocol):
 class SharedCopy:
     """A block in the server's weight pool, by its descriptor.
 
-    Reading and writing by the descriptor touches no page tables, so that neither a first read of
-    many gigabytes waits for faults nor a full machine kills the process by a signal.
+    Reading by the descriptor touches no page tables, so that a first read of many gigabytes does
+    not wait for faults.
     """
 
     def __init__(self, descriptor: int, size_bytes: int, *, private: bool) -> None:
@@ -44,13 +44,14 @@ class SharedCopy:
         self._private = private
         self._tensor: torch.Tensor | None = None
 
-    def write(self, start: int, data: memoryview) -> None:
-        while data:
-            try:
-                written = os.pwrite(self._descriptor, data, start)
-            except OSError as problem:
-                raise NoRoom(f"the weight pool has no memory left: {problem.strerror}") from None
-            start, data = start + written, data[written:]
+    def begin(self) -> torch.Tensor:
+        # Not by the descriptor: the system lets only one thread at a time write to a file.
+        both = mmap.PROT_READ | mmap.PROT_WRITE
+        try:
+            shared = mmap.mmap(self._descriptor, self.size_bytes, mmap.MAP_SHARED, both)
+        except OSError as problem:
+            raise NoRoom(f"the weight pool cannot be filled: {problem.strerror}") from None
+        return _shown(shared, self.size_bytes)
 
     def read(self, start: int, into: memoryview) -> None:
         while into:
@@ -93,8 +94,8 @@ class OwnCopy:
             raise NoRoom(f"no host memory for the weights: {problem.strerror}") from None
         self._tensor = _shown(self._memory, size_bytes)
 
-    def write(self, start: int, data: memoryview) -> None:
-        self._tensor[start : start + len(data)].copy_(torch.frombuffer(data, dtype=torch.uint8))
+    def begin(self) -> torch.Tensor:
+        return self._tensor
 
     def read(self, start: int, into: memoryview) -> None:
         target = torch.frombuffer(into, dtype=torch.uint8)

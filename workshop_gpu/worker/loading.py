@@ -315,19 +315,19 @@ class Loader:
         if not component.part.residents:
             self._lingering.append(component.part)
 
-    def let_linger_go(self, keep: Sequence[Component] = ()) -> None:
-        """Free the blocks that no model on the device has any more.
+    def let_linger_go(self, keep: Sequence[Component] = ()) -> bool:
+        """Free the blocks that no model on the device has any more; whether there were any.
 
         They wait for this so that the next model finds there what it shares with the last.
         """
-        if not self._lingering:
-            return
         kept = {id(component.part) for component in keep}
-        with self._weights_go():
-            for part in self._lingering:
-                if not part.residents and id(part) not in kept:
-                    part.device = None
+        going = [p for p in self._lingering if not p.residents and id(p) not in kept]
         self._lingering = [part for part in self._lingering if id(part) in kept]
+        if going:
+            with self._weights_go():
+                for part in going:
+                    part.device = None
+        return bool(going)
 
     def _weights_go(self) -> AbstractContextManager[None]:
         return self._card.weights_go() if self._card else nullcontext()

@@ -3,26 +3,24 @@
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
 from workshop_gpu.conductor import errors
 from workshop_gpu.worker import protocol
 from workshop_gpu.worker.components import OpenModel
-from workshop_gpu.worker.devices import Device
+from workshop_gpu.worker.devices import CudaDevice, Device
 from workshop_gpu.worker.failures import Broken, Cancelled, OutOfMemory, Success, attempt
-from workshop_gpu.worker.link import Link, end_process
+from workshop_gpu.worker.link import Link, Move, end_process
 from workshop_gpu.worker.loading import Loader
 from workshop_gpu.worker.pool import PoolClient
 from workshop_gpu.worker.previews import PreviewMap
 from workshop_gpu.worker.turns import Turns
 
 EXIT_DEVICE_LOST = 5
-
-_SWITCH_PAUSE_S = 0.1
-"""Memory that a model has left is kept so long for the next one, which then need not ask for it."""
 
 
 class Mover:
@@ -34,6 +32,7 @@ class Mover:
         self._turns = turns
         self._loader = Loader(device, turns, client)
         self._previews: dict[str, PreviewMap] = {}
+        self._waiting: deque[Move] = deque()
 
     def start(self) -> None:
         """Begin to take orders."""
@@ -95,26 +94,24 @@ class Mover:
 
     def _work_for_ever(self) -> None:
         attempt(self._loader.prepare)
-        cache_may_hold_memory = False
         while True:
-            try:
-                order = self._link.moves.get(
-                    timeout=_SWITCH_PAUSE_S if cache_may_hold_memory else None
-                )
-            except queue.Empty:
-                self._loader.let_linger_go()
-                give_back(self._device)
-                cache_may_hold_memory = False
-                self._link.send(protocol.MemoryReading(self._memory()))
-                continue
-            match order:
-                case protocol.Load():
-                    self._load(order.source)
-                case protocol.Evict():
-                    self._evict(order.model)
+            match self._next():
+                case protocol.Load(source):
+                    self._load(source)
+                case protocol.Evict(model):
+                    self._evict(model)
                 case protocol.FreePool(size_bytes):
                     self._loader.free(size_bytes)
-            cache_may_hold_memory = True
+
+    def _next(self) -> Move:
+        return self._waiting.popleft() if self._waiting else self._link.moves.get()
+
+    def _load_follows(self) -> bool:
+        """Whether the next order is already there and loads a model."""
+        if not self._waiting:
+            with suppress(queue.Empty):
+                self._waiting.append(self._link.moves.get_nowait())
+        return bool(self._waiting) and isinstance(self._waiting[0], protocol.Load)
 
     def _load(self, source: protocol.ModelSource) -> None:
         started = time.monotonic()
@@ -132,7 +129,6 @@ class Mover:
             self._link.send(protocol.LoadFailed(source.model, error, self._memory()))
             return
         model = outcome.value
-        self._prepare_previews(model)
         seconds_s = time.monotonic() - started
         self._link.send(
             protocol.Loaded(
@@ -144,16 +140,28 @@ class Mover:
                 no_pool=self._loader.no_pool_because,
             )
         )
+        if self._loader.let_linger_go():
+            self._return_memory()
+            self._link.send(protocol.MemoryReading(self._memory()))
+        self._prepare_previews(model)
 
     def _prepare_previews(self, model: OpenModel) -> None:
+        """After the model is ready: nobody waits for a preview's colours."""
         previews = self.previews(model)
         if previews.untouched:
             with self._turns.turn():
                 attempt(lambda: previews.guess_from_decoder(model.pipeline))
 
     def _evict(self, model: str) -> None:
+        """What the model leaves stays where a load follows at once, which may need just that."""
         freed_bytes = self._loader.evict(model)
+        if not self._load_follows() and self._loader.let_linger_go():
+            self._return_memory()
         self._link.send(protocol.Evicted(model, freed_bytes, self._memory()))
+
+    def _return_memory(self) -> None:
+        if isinstance(self._device, CudaDevice):
+            attempt(self._device.return_cache)
 
     def _memory(self) -> protocol.Memory:
         return self._device.memory(self.weights_bytes)
