@@ -396,3 +396,15 @@ def test_of_a_gpu_that_others_fill_there_is_nothing_to_give() -> None:
     assert view(room).reason == "39.5 GB are taken by other processes"
     room.foreign(10)
     assert granted(room)
+
+
+def test_when_the_last_job_before_it_begins_its_turn_has_come_at_once() -> None:
+    room = stage(gb=60)
+    room.load("a")
+    running = room.submit("a", "bob", priority=Priority.HIGH)
+    last = room.submit("a", "cleo", priority=Priority.HIGH)
+    room.tell(asked(10))
+    assert not granted(room)
+    room.answer(which=f"run {running}")
+    assert room.order() == f"run {last}"
+    assert granted(room)

@@ -138,7 +138,8 @@ class Conductor:
             self._fail_hopeless(now)
             self._fetch_missing(now)  # 7
             self._serve_reservations(now)
-            self._give_orders(now)
+            while self._give_orders(now) and self._state.reservations:
+                self._serve_reservations(now)  # those before them may just have begun
             self._forget_unlisted()
         effects, self._changes.effects = self._changes.effects, []
         devices = self._watch.to_tell(self._state)
@@ -275,13 +276,16 @@ class Conductor:
                     break
         self._reservations.announce(now)
 
-    def _give_orders(self, now: float) -> None:
+    def _give_orders(self, now: float) -> bool:
+        """Says whether there was anything to order."""
         state, changes = self._state, self._changes
+        ordered = False
         while True:
             decision = dispatch.next_order(state, now, self._watch.devices(state))
             order = decision.order
             if order is None:
                 break
+            ordered = True
             device = state.devices[order.device]
             match order:
                 case dispatch.Run():
@@ -294,6 +298,7 @@ class Conductor:
                         state.models[order.model].pushed_out_s = now
                     changes.evict(device, order.model, order.because, order.room_for, now)
         state.without_room = decision.without_room
+        return ordered
 
     def _mark_overtaken(self, order: dispatch.Run, now: float) -> None:
         """Those who wait on though they are before one who begins. Whoever is drawn together with
