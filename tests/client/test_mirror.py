@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from tests.client.fakes import a_job, a_model, a_slot
 from workshop_gpu.api import schemas
@@ -89,11 +88,3 @@ def test_old_jobs_are_forgotten() -> None:
     mirror = a_mirror(*(schemas.JobEvent(a_job(job_id=str(i))) for i in range(KEPT_JOBS + 5)))
     assert len(mirror.jobs) == KEPT_JOBS
     assert "0" not in mirror.jobs
-
-
-def test_a_pause_is_known_from_the_snapshot_and_until_it_ends() -> None:
-    snapshot = a_snapshot()
-    mirror = a_mirror(replace(snapshot, status=replace(snapshot.status, paused="lunch")))
-    assert mirror.paused == "lunch"
-    mirror.apply(schemas.PolicyEvent("", 20.0, 3))
-    assert mirror.paused == ""

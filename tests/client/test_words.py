@@ -29,20 +29,18 @@ def words(state: str, model: Any = None, **changes: Any) -> Words:
         ({"waiting_for": "load", "position": 4}, "shapes will be loaded (position 4)"),
         ({"waiting_for": "room"}, "Waiting for room on the GPU for shapes"),
         ({"waiting_for": "device"}, "Waiting for a GPU to be ready"),
-        ({"waiting_for": "pause"}, "The instructor has paused the queue"),
         (
-            {"waiting_for": "reservation", "expected_wait_s": 60.0},
-            "Waiting: the GPU's memory is reserved for other work, about 60 s",
+            {"waiting_for": "pause", "reason": "The queue is paused: lunch"},
+            "The queue is paused: lunch",
+        ),
+        (
+            {"waiting_for": "reservation", "reason": "ann has 8.0 GB.", "expected_wait_s": 60.0},
+            "ann has 8.0 GB, about 60 s",
         ),
     ],
 )
 def test_a_waiting_job_says_for_what_and_how_long(changes: dict[str, Any], line: str) -> None:
     assert words("queued", **changes).line() == line
-
-
-def test_who_waits_for_the_instructor_sees_the_reason() -> None:
-    job = a_job("queued", waiting_for="pause")
-    assert describe(Progress(job, paused="lunch until one")).line() == "Paused: lunch until one"
 
 
 def test_the_wait_counts_down_but_never_below_nothing() -> None:

@@ -45,7 +45,7 @@ class PauseHandler(WorkshopHandler):
     @administered
     async def post(self) -> None:
         request = self.body(PauseRequest) if self.request.body else PauseRequest()
-        reason = checked_reason(request.reason, PauseRequest().reason)
+        reason = checked_reason(request.reason, PauseRequest().reason).removesuffix(".")
         await self.runtime.change_policy(rules.paused(self.runtime.policy, reason))
         await self.note("paused the queue", details={"reason": reason})
         self.answer(rules.answer(self.runtime.policy))

@@ -22,7 +22,7 @@ class PolicyRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 class PauseRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """POST queue/pause. The reason is shown to everybody who waits."""
 
-    reason: str = "The instructor has paused the queue."
+    reason: str = "the instructor paused it"
 
 
 class ModelPolicyRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

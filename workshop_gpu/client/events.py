@@ -30,7 +30,6 @@ class View:
     model: schemas.Model | None
     preview: schemas.PreviewEvent | None
     doubtful: bool
-    paused: str = ""
 
 
 class EventStream:
@@ -105,7 +104,7 @@ class EventStream:
             job = self._mirror.jobs.get(job_id)
             model = self._mirror.models.get(job.model) if job else None
             preview = self._mirror.previews.get(job_id)
-            return View(job, model, preview, job_id in self._mirror.doubtful, self._mirror.paused)
+            return View(job, model, preview, job_id in self._mirror.doubtful)
 
     def models(self) -> list[schemas.Model]:
         with self._changed:

@@ -109,9 +109,7 @@ class JobHandle:
                 announced, announced_at = job, now
             counts_down = job.state == "queued" and job.expected_wait_s is not None
             passed_s = int(now - announced_at) if counts_down else 0
-            progress = Progress(
-                job, view.model, view.preview, silent_since is None, passed_s, view.paused
-            )
+            progress = Progress(job, view.model, view.preview, silent_since is None, passed_s)
             if progress != told:
                 told = progress
                 watch(progress)

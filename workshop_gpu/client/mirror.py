@@ -23,8 +23,6 @@ class Mirror:
         self.models: dict[str, schemas.Model] = {}
         self.devices: dict[str, schemas.Device] = {}
         self.jobs: OrderedDict[str, schemas.Job] = OrderedDict()
-        self.paused = ""
-        """Why the instructor has paused the queue; "" while it runs."""
         self.previews: dict[str, schemas.PreviewEvent] = {}
         self.doubtful: set[str] = set()
         """Jobs that a snapshot did not name though they had not ended: somebody must ask."""
@@ -43,9 +41,7 @@ class Mirror:
                 self.devices[device.id] = device
             case schemas.ModelsEvent(models=models):
                 self.learn_models(models)
-            case schemas.PolicyEvent(paused=paused):
-                self.paused = paused
-            case _:  # holds, reservations and notices are for subscribers
+            case _:  # holds, reservations, rules and notices are for subscribers
                 pass
 
     def learn_job(self, job: schemas.Job) -> None:
@@ -70,7 +66,6 @@ class Mirror:
 
     def _start_over(self, snapshot: schemas.SnapshotEvent) -> None:
         self.learn_models(snapshot.models)
-        self.paused = snapshot.status.paused
         self.devices = {device.id: device for device in snapshot.status.devices}
         for job in snapshot.mine:
             self.learn_job(job)

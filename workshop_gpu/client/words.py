@@ -10,7 +10,7 @@ class Progress:
     """All that is known of a job at one moment.
 
     `reachable`: whether the server answers. `passed_s`: whole seconds since a waiting job's
-    expected wait was announced. `paused`: the instructor's reason for pausing the queue.
+    expected wait was announced.
     """
 
     job: schemas.Job
@@ -18,7 +18,6 @@ class Progress:
     preview: schemas.PreviewEvent | None = None
     reachable: bool = True
     passed_s: int = 0
-    paused: str = ""
 
 
 @dataclass(frozen=True)
@@ -72,8 +71,9 @@ def describe_reservation(reservation: schemas.Reservation, passed_s: int = 0) ->
         return Words(f"The reservation of {what}{where} is over")
     place = f" (position {reservation.position})" if reservation.position > 1 else ""
     wait_s = reservation.expected_wait_s
+    reason = f": {reservation.reason}" if reservation.reason else ""
     return Words(
-        f"Waiting for {what}{where}{place}",
+        f"Waiting for {what}{where}{place}{reason}",
         None,
         None if wait_s is None else max(0.0, wait_s - passed_s),
     )
@@ -85,8 +85,6 @@ def describe(progress: Progress) -> Words:
     if not progress.reachable and not job.state.ended:
         return Words("The server does not answer; trying again")
     if job.state == "queued":
-        if job.waiting_for == "pause" and progress.paused:
-            return Words(f"Paused: {progress.paused}")
         words = _waiting(job, progress.model)
         if words.wait_s is None:
             return words
@@ -98,16 +96,6 @@ def describe(progress: Progress) -> Words:
     return Words("Cancelled") if job.state == "cancelled" else Words("Done", 1.0)
 
 
-_WAITING_FOR = {
-    "device": "Waiting for a GPU to be ready",
-    "reservation": "Waiting: the GPU's memory is reserved for other work",
-    "pause": "The instructor has paused the queue",
-    "pin": "Waiting: pinned models fill the GPU",
-    "foreign": "Waiting: other programs fill the GPU's memory",
-}
-"""What a job may wait for beside its turn and its model's load."""
-
-
 def _waiting(job: schemas.Job, model: schemas.Model | None) -> Words:
     name = job.model
     if model is not None and model.state in ("loading", "downloading") and job.position <= 1:
@@ -116,14 +104,15 @@ def _waiting(job: schemas.Job, model: schemas.Model | None) -> Words:
             part = min(1.0, model.done_bytes / model.total_bytes)
             return Words(f"{verb} {name}: {amount_of(model.done_bytes, model.total_bytes)}", part)
         return Words(f"{verb} {name}", None, job.expected_wait_s)
+    if job.reason:
+        return Words(job.reason.removesuffix("."), None, job.expected_wait_s)
     if job.waiting_for == "load":
         return Words(f"{name} will be loaded{_place(job)}", None, job.expected_wait_s)
     if job.waiting_for == "room":
         text = f"Waiting for room on the GPU for {name}{_place(job)}"
         return Words(text, None, job.expected_wait_s)
-    if job.waiting_for in _WAITING_FOR:
-        who = f" ({job.reason.rstrip('.')})" if job.reason else ""
-        return Words(f"{_WAITING_FOR[job.waiting_for]}{who}", None, job.expected_wait_s)
+    if job.waiting_for == "device":
+        return Words("Waiting for a GPU to be ready", None, job.expected_wait_s)
     if job.position <= 1:
         return Words("Next in the queue", None, job.expected_wait_s)
     return Words(f"Position {job.position} in the queue", None, job.expected_wait_s)

@@ -5,13 +5,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from workshop_gpu.conductor import events
-from workshop_gpu.conductor.effects import ReservationView, Snapshot
-from workshop_gpu.conductor.errors import (
-    DeviceUnknown,
-    ReservationEnded,
-    ReservationUnknown,
-    WorkshopError,
-)
+from workshop_gpu.conductor.effects import ReservationView
+from workshop_gpu.conductor.errors import DeviceUnknown, WorkshopError
 from workshop_gpu.host.records import Participant
 
 _KEPT_ENDED = 1000
@@ -27,7 +22,7 @@ class NotCleared(WorkshopError):
 
 
 class Reservations:
-    """Asks the conductor, and looks at what it knows.
+    """Asks the conductor; `look` gives a living reservation, or raises why there is none.
 
     Methods raise the refusals of the conductor, and then nothing has changed.
     """
@@ -35,11 +30,11 @@ class Reservations:
     def __init__(
         self,
         ask: Callable[[events.Event], None],
-        snapshot: Callable[[], Snapshot],
+        look: Callable[[str], ReservationView],
         devices: tuple[str, ...],
     ) -> None:
         self._ask = ask
-        self._snapshot = snapshot
+        self._look = look
         self._devices = devices
         self._owners: dict[str, Participant] = {}
         self._ended: OrderedDict[str, Participant] = OrderedDict()
@@ -47,12 +42,7 @@ class Reservations:
 
     def get(self, reservation: str) -> ReservationView:
         """A living reservation. Raises ReservationUnknown or ReservationEnded."""
-        for view in self._snapshot().reservations:
-            if view.reservation == reservation:
-                return view
-        if reservation in self._ended:
-            raise ReservationEnded(reservation)
-        raise ReservationUnknown(reservation)
+        return self._look(reservation)
 
     def owner(self, reservation: str) -> Participant | None:
         """Who asked for it, also where it ended not long ago."""

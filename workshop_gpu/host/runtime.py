@@ -117,7 +117,7 @@ class Runtime:
         self.kept = Kept(settings.data_folder, self.policy, names, self._log)
         self._conductor = Conductor(settings.conductor, devices, self.kept.read_learned())
         self._driver = Driver(self._conductor, self._carry_out, self._log)
-        self.reservations = Reservations(self._ask, self.snapshot, devices)
+        self.reservations = Reservations(self._ask, self._reservation, devices)
         self.foreign = foreign or ForeignProcesses()
         self._processes: dict[str, tuple[events.ForeignProcess, ...]] = {}
         cards = tuple(device.gpu_uuid for device in settings.devices if device.gpu_uuid)
@@ -331,6 +331,9 @@ class Runtime:
     def hold(self, hold: str) -> effects.HoldView:
         """A living hold. Raises HoldUnknown or HoldEnded."""
         return self._conductor.hold(hold, time.monotonic())
+
+    def _reservation(self, reservation: str) -> effects.ReservationView:
+        return self._conductor.reservation(reservation, time.monotonic())
 
     def snapshot(self) -> effects.Snapshot:
         return self._conductor.snapshot(time.monotonic())
