@@ -1,8 +1,12 @@
 import asyncio
 import threading
 
+import pytest
+from msgspec.structs import replace
+
 from workshop_gpu.conductor import events
-from workshop_gpu.conductor.errors import ErrorReport
+from workshop_gpu.conductor.errors import ErrorReport, InvalidPolicy
+from workshop_gpu.conductor.learned import Learned
 from workshop_gpu.host.runtime import Runtime, RuntimeSettings
 
 
@@ -102,3 +106,57 @@ def test_a_data_folder_that_cannot_be_made_does_not_end_the_rest(tmp_path):
             await runtime.catalogue_read()
 
     asyncio.run(scenario())
+
+
+def test_what_was_measured_is_written_when_the_server_stops_and_known_when_it_starts(tmp_path):
+    measured = Learned(loads_s={"shapes": 1.5})
+
+    async def life(learned=None):
+        runtime = runtime_with(tmp_path, FakeCatalogue())
+        known = runtime._conductor.learned()
+        if learned is not None:
+            runtime._conductor.learned = lambda: learned
+        async with runtime.running():
+            await runtime.catalogue_read()
+        return known
+
+    assert asyncio.run(life(measured)) == Learned()
+    assert asyncio.run(life()) == measured
+
+
+def test_the_rules_of_the_last_life_hold_before_anybody_is_answered(tmp_path):
+    async def change():
+        async with runtime_with(tmp_path, FakeCatalogue()).running() as runtime:
+            await runtime.catalogue_read()
+            await runtime.change_policy(replace(runtime.policy, queue_limit=7))
+
+    async def look():
+        async with runtime_with(tmp_path, FakeCatalogue()).running() as runtime:
+            await runtime.catalogue_read()
+            return runtime.policy.queue_limit
+
+    asyncio.run(change())
+    assert asyncio.run(look()) == 7
+
+
+def test_rules_on_disk_that_make_no_sense_are_set_aside(tmp_path):
+    (tmp_path / "policy.json").write_text('{"queue_limit": -7}')
+
+    async def look():
+        async with runtime_with(tmp_path, FakeCatalogue()).running() as runtime:
+            await runtime.catalogue_read()
+            return runtime.policy
+
+    assert asyncio.run(look()).queue_limit == 3
+    assert (tmp_path / "policy.json.broken").exists()
+
+
+def test_refused_rules_are_not_written(tmp_path):
+    async def scenario():
+        runtime = runtime_with(tmp_path, FakeCatalogue())
+        with pytest.raises(InvalidPolicy):
+            await runtime.change_policy(replace(runtime.policy, patience_s=-1.0))
+        assert runtime.policy.patience_s == 20.0
+
+    asyncio.run(scenario())
+    assert not (tmp_path / "policy.json").exists()
