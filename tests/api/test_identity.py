@@ -63,3 +63,11 @@ def test_the_token_of_a_kernel_that_is_gone_opens_nothing():
 
 def test_a_kernel_cannot_take_another_name_by_a_header():
     assert participant_of(USER, KernelTokens(), "somebody else").id == KERNEL
+
+
+def test_a_notebook_of_any_name_gives_a_name_that_can_be_shown():
+    tokens = KernelTokens()
+    tokens.mint(KERNEL, "a\nb" + "x" * 10_000)
+    assert tokens.name(KERNEL) == "ab" + "x" * 58
+    tokens.mint("another", "\n\x00")
+    assert tokens.name("another") is None

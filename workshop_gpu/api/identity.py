@@ -21,6 +21,7 @@ RESOURCE = "workshop-gpu"
 """The authorizer's resource for everything that a participant does."""
 ADMIN_RESOURCE = "workshop-gpu-admin"
 """The authorizer's resource for what an instructor does."""
+MAX_NAME_CHARACTERS = 60
 PARTICIPANT_HEADER = "X-Workshop-GPU-Participant"
 """With the server's own token: a name that stays the same from request to request."""
 
@@ -46,7 +47,9 @@ class KernelTokens:
         token = secrets.token_urlsafe(32)
         self._kernels[token] = kernel
         self._tokens[kernel] = token
-        if name:
+        # A file may be called anything; what people see of it is short and can be shown.
+        name = "".join(letter for letter in name if letter.isprintable())[:MAX_NAME_CHARACTERS]
+        if name.strip():
             self._names.setdefault(kernel, name)
         return token
 

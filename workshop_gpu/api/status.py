@@ -4,10 +4,9 @@ from jupyter_server.auth.decorator import authorized
 from tornado.web import authenticated
 
 from workshop_gpu.api.handler import WorkshopHandler
+from workshop_gpu.api.identity import MAX_NAME_CHARACTERS
 from workshop_gpu.api.schemas import NameRequest
 from workshop_gpu.conductor.errors import InvalidRequest
-
-MAX_NAME_CHARACTERS = 60
 
 
 class StatusHandler(WorkshopHandler):
