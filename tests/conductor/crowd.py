@@ -1,6 +1,8 @@
 """Random people, kernels, workers, an instructor and other programs, who all do as they please."""
 
 import pickle
+from collections import Counter
+from random import Random
 from typing import ClassVar
 
 import hypothesis.strategies as st
@@ -36,25 +38,37 @@ def fact(name: str, **more: object) -> events.ModelFacts:
 class Crowd(RuleBasedStateMachine):
     """Every rule is something that may happen at any moment."""
 
-    examples: ClassVar[int] = 0
-    steps: ClassVar[int] = 0
+    tally: ClassVar[Counter[str]] = Counter()
+    """Examples, steps, and effects by their kind, of this process: a test in which nothing
+    happens shows nothing."""
 
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
-        self.made = 0
+        self.ids: dict[str, list[str]] = {"job": [], "hold": [], "room": []}
         self.out = Outside()
         self.gone: set[str] = set()
         self.facts = {name: fact(name, on_disk=name != FAR) for name in SIZES}
-        type(self).examples += 1
+        self.tally["examples"] += 1
 
     @initialize(
         queue_limit=st.integers(1, 3),
         count=st.integers(1, 2),
         batch_limit=st.sampled_from((1, 3)),
         wait_limit_s=st.sampled_from((0.0, 0.0, 90.0)),
+        bustle=st.sampled_from((0.0, 0.5, 0.9)),
+        dice=st.integers(0, 1000),
     )
-    def open(self, queue_limit: int, count: int, batch_limit: int, wait_limit_s: float) -> None:
+    def open(
+        self,
+        queue_limit: int,
+        count: int,
+        batch_limit: int,
+        wait_limit_s: float,
+        bustle: float,
+        dice: int,
+    ) -> None:
+        """`bustle`: how often an ordinary moment follows what a rule did."""
         settings = Settings(
             queue_limit=queue_limit,
             remembered_jobs=10_000,
@@ -64,14 +78,21 @@ class Crowd(RuleBasedStateMachine):
         self.devices = DEVICES[:count]
         self.conductor = Conductor(settings, self.devices)
         self.out.policy = Policy.of(settings)
+        self.bustle, self.dice = bustle, Random(dice)
         self.tell_catalogue()
+        for device in self.devices:
+            self.worker_is_ready(device, 0)
 
     # telling and asking
 
     def tell(self, event: events.Event) -> None:
         """A fact: never refused."""
         self.out.happened(event)
-        self.out.take(self.conductor.handle(event, self.now))
+        self.take(self.conductor.handle(event, self.now))
+
+    def take(self, new: list[effects.Effect]) -> None:
+        self.tally.update(type(effect).__name__ for effect in new)
+        self.out.take(new)
 
     def tell_catalogue(self) -> None:
         self.tell(events.CatalogueChanged(tuple(self.facts.values())))
@@ -85,16 +106,17 @@ class Crowd(RuleBasedStateMachine):
             assert pickle.dumps(self.conductor) == before, "a refused request changed something"
             return refusal
         self.out.happened(event)
-        self.out.take(new)
+        self.take(new)
         return None
 
     def new_id(self, kind: str) -> str:
-        self.made += 1
-        return f"{kind}-{self.made}"
+        self.ids[kind].append(f"{kind}-{len(self.ids[kind])}")
+        return self.ids[kind][-1]
 
     def some_id(self, kind: str, number: int) -> str:
-        """Often one that was given, seldom one that never was."""
-        return f"{kind}-{number % (self.made + 2)}"
+        """Mostly one of the last that were given, seldom one that never was."""
+        last = [*self.ids[kind][-6:], "unheard of"]
+        return last[number % len(last)]
 
     # people
 
@@ -123,10 +145,6 @@ class Crowd(RuleBasedStateMachine):
             facts = self.facts[model]
             assert not facts.enabled or model in self.out.policy.withdrawn
 
-    @rule(who=people, model=models)
-    def submit_as_usual(self, who: str, model: str) -> None:
-        self.submit(who, model, 512 * 512, Priority.NORMAL, alone=False)
-
     @rule(number=numbers)
     def cancel(self, number: int) -> None:
         self.ask(events.JobCancelled(self.some_id("job", number)))
@@ -142,9 +160,9 @@ class Crowd(RuleBasedStateMachine):
 
     @rule(
         who=people,
-        size_gb=st.sampled_from((None, 1, 30, 60, 200)),
-        device=st.sampled_from((None, *DEVICES)),
-        ttl_s=st.sampled_from((None, 15.0, 300.0)),
+        size_gb=st.sampled_from((1, 10, 30, 60, 200, None)),
+        device=st.sampled_from((None, None, *DEVICES)),
+        ttl_s=st.sampled_from((15.0, 40.0, 300.0, None)),
     )
     def reserve(
         self, who: str, size_gb: int | None, device: str | None, ttl_s: float | None
@@ -185,10 +203,10 @@ class Crowd(RuleBasedStateMachine):
             events.ReservationAsked(self.new_id("room"), "instructor", None, None, device, None)
         )
 
-    @rule(number=numbers)
-    def end_the_oldest_reservation(self, number: int) -> None:
-        if self.out.reservations:
-            self.ask(events.ReservationDropped(next(iter(self.out.reservations))))
+    @precondition(lambda self: self.out.reservations)
+    @rule()
+    def end_the_oldest_reservation(self) -> None:
+        self.ask(events.ReservationDropped(next(iter(self.out.reservations))))
 
     @rule(
         paused=st.sampled_from(("", "", "lunch")),
@@ -264,11 +282,6 @@ class Crowd(RuleBasedStateMachine):
         self.now += after_s
         self.succeed(self.some_busy(number), number, grown)
 
-    @precondition(lambda self: self.out.busy)
-    @rule(number=numbers)
-    def worker_succeeds_as_usual(self, number: int) -> None:
-        self.worker_succeeds(number, 1.0, 2.0)
-
     def some_busy(self, number: int) -> str:
         return self.out.busy[number % len(self.out.busy)]
 
@@ -336,7 +349,7 @@ class Crowd(RuleBasedStateMachine):
             if worker.told_to_stop:
                 self.tell(events.WorkerDied(device, "it took too long"))
 
-    @precondition(lambda self: len(self.gone) == 0 and self.made > 8)
+    @precondition(lambda self: not self.gone and len(self.ids["job"]) > 8)
     @rule(device=devices)
     def device_is_given_up(self, device: str) -> None:
         self.gone.add(device)
@@ -386,16 +399,38 @@ class Crowd(RuleBasedStateMachine):
             events.SlotProgressed(device, model, 1, 2),
         )
         before = self.conductor.snapshot(self.now)
-        self.out.take(self.conductor.handle(stale[kind], self.now))
+        self.take(self.conductor.handle(stale[kind], self.now))
         assert self.conductor.snapshot(self.now) == before, "a stale fact changed something"
 
     # promises
 
     @invariant()
     def promises_are_kept(self) -> None:
-        type(self).steps += 1
+        self.tally["steps"] += 1
         if hasattr(self, "conductor"):
             check(self.conductor.snapshot(self.now), self.out)
+            if self.dice.random() < self.bustle:
+                self.ordinary_moment()
+                check(self.conductor.snapshot(self.now), self.out)
+
+    def ordinary_moment(self) -> None:
+        """The workshop goes on, so that there is always something to disturb: a worker that
+        died is there again, one answers, somebody asks, a long reservation ends, time passes."""
+        dice, self.now = self.dice, self.now + 1.0
+        dead = [each for each in self.devices if each not in {*self.out.workers, *self.gone}]
+        if dead and dice.random() < 0.7:
+            self.worker_is_ready(dice.choice(dead), 0)
+        elif self.out.busy and dice.random() < 0.7:
+            self.succeed(dice.choice(self.out.busy), dice.randrange(1000))
+        elif len(self.out.living) < 4 or dice.random() < 0.4:
+            self.submit(dice.choice(PEOPLE), dice.choice("abc"), 512 * 512, Priority.NORMAL, False)
+        elif self.out.reservations and dice.random() < 0.5:
+            self.end_the_oldest_reservation()
+        elif FAR in self.out.fetching:
+            self.download_ends(comes=True)
+        else:
+            self.now += 10.0
+            self.tell(events.Tick())
 
     def teardown(self) -> None:
         """Left alone, every job ends and every byte comes back: the pause is over, nobody

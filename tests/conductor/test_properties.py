@@ -6,6 +6,7 @@ examples, with other dice each time; `quick` a tenth. The examples are split ove
 
 import os
 import secrets
+from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
@@ -17,12 +18,14 @@ from tests.conductor.crowd import Crowd
 
 EXAMPLES = {"quick": 200, "ci": 2_000, "long": 20_000}
 STEPS = 100
+LEAST = {"RunJob": 5.0, "LoadModel": 3.0, "EvictModel": 1.0, "CancelJob": 0.05, "StopWorker": 0.02}
+"""How often an effect must be seen at least, on average of the examples: else they show little."""
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "ci")
 
 
-def run_part(number: int, examples: int) -> tuple[int, int]:
-    """Some of the examples, in a process of its own; says how many examples and steps it ran."""
-    Crowd.examples = Crowd.steps = 0
+def run_part(number: int, examples: int) -> Counter[str]:
+    """Some of the examples, in a process of its own; says what happened in them."""
+    Crowd.tally.clear()
     run_state_machine_as_test(
         seed(number)(Crowd),
         settings=settings(
@@ -35,7 +38,7 @@ def run_part(number: int, examples: int) -> tuple[int, int]:
             suppress_health_check=list(HealthCheck),
         ),
     )
-    return Crowd.examples, Crowd.steps
+    return Crowd.tally
 
 
 @pytest.mark.timeout(7200 if PROFILE == "long" else 600)
@@ -43,10 +46,12 @@ def test_promises_hold_whatever_happens() -> None:
     cores = len(os.sched_getaffinity(0))
     parts = 4 * cores
     first = secrets.randbelow(1_000_000) if PROFILE == "long" else 1
-    wanted = -(-EXAMPLES[PROFILE] // parts)
+    each = -(-EXAMPLES[PROFILE] // parts)
     with ProcessPoolExecutor(cores, get_context("spawn")) as pool:
-        done = list(pool.map(run_part, range(first, first + parts), [wanted] * parts))
-    examples, steps = (sum(figures) for figures in zip(*done, strict=True))
-    print(f"{examples} examples, {steps} steps, seeds from {first}")
-    assert examples >= EXAMPLES[PROFILE]
-    assert steps >= 0.8 * examples * STEPS
+        tallies = pool.map(run_part, range(first, first + parts), [each] * parts)
+        tally = sum(tallies, Counter())
+    print(f"seeds from {first}:", dict(tally))
+    assert tally["examples"] >= EXAMPLES[PROFILE]
+    assert tally["steps"] >= 0.8 * tally["examples"] * STEPS
+    seen = {kind: tally[kind] / tally["examples"] for kind in LEAST}
+    assert all(seen[kind] >= least for kind, least in LEAST.items()), f"hardly seen: {seen}"
