@@ -13,7 +13,13 @@ from tests.conductor.promises import check
 from tests.conductor.staging import GB
 from workshop_gpu.conductor import effects, events
 from workshop_gpu.conductor.conductor import Conductor, Settings
-from workshop_gpu.conductor.errors import ErrorReport, ModelDisabled, QueueFull, WorkshopError
+from workshop_gpu.conductor.errors import (
+    ErrorReport,
+    ModelDisabled,
+    QueueFull,
+    ReservationEnded,
+    WorkshopError,
+)
 from workshop_gpu.conductor.policy import Policy
 from workshop_gpu.conductor.states import Priority, SlotState
 
@@ -175,8 +181,9 @@ class Crowd(RuleBasedStateMachine):
     def change_reservation(self, number: int, who: str, drop: bool) -> None:
         name = self.some_id("room", number)
         if drop:
-            self.ask(events.ReservationDropped(name))
-            assert name not in self.out.reservations
+            refusal = self.ask(events.ReservationDropped(name))
+            over = isinstance(refusal, ReservationEnded)  # its time is over, the next tick ends it
+            assert over or name not in self.out.reservations
             return
         view = self.out.reservations.get(name)
         refusal = self.ask(events.ReservationRenewed(name, f"k-{who}", 20.0))
@@ -398,6 +405,7 @@ class Crowd(RuleBasedStateMachine):
             events.JobFailed(job, error),
             events.SlotProgressed(device, model, 1, 2),
         )
+        self.tell(events.Tick())  # so that the time that passed changes nothing more
         before = self.conductor.snapshot(self.now)
         self.take(self.conductor.handle(stale[kind], self.now))
         assert self.conductor.snapshot(self.now) == before, "a stale fact changed something"
@@ -437,6 +445,7 @@ class Crowd(RuleBasedStateMachine):
         reserves or pins, workers work, downloads come, time goes on."""
         if not hasattr(self, "conductor"):
             return
+        self.tell(events.Tick())
         quiet = Policy(queue_limit=self.out.policy.queue_limit)
         assert self.ask(events.PolicyChanged(quiet)) is None
         for name in list(self.out.reservations):

@@ -47,6 +47,10 @@ class Outside:
     policy: Policy = field(default_factory=Policy)
     asked_out: set[str] = field(default_factory=set)
     """Models that the instructor had evicted and nobody asked for since: a pin waits."""
+    clearing: set[str] = field(default_factory=set)
+    """The instructor's own reservations."""
+    others_on: set[str] = field(default_factory=set)
+    """Devices on which kernels' own processes were seen: they may use what was reserved."""
     granted_to: set[str] = field(default_factory=set)
     """Devices that gave something away just now: then it was there to give."""
 
@@ -66,6 +70,10 @@ class Outside:
                 self.asked_out.discard(model)
             case events.EvictionAsked(model):
                 self.asked_out.add(model)
+            case events.ReservationAsked(reservation, kernel=None):
+                self.clearing.add(reservation)
+            case events.MemoryRead(device, _, _, processes):
+                self.others_on = self.others_on - {device} | ({device} if processes else set())
             case events.PolicyChanged(policy):
                 self.policy = policy
             case events.CatalogueChanged(models):
@@ -174,11 +182,10 @@ class Outside:
         facts = self.facts.get(model)
         if facts is None or not facts.enabled or facts.problem or model in self.policy.withdrawn:
             return False
-        cleared = any(view.kernel is None for view in self.reservations.values())
         return (
             self.policy.pinned.get(model, facts.pinned)
             and model not in self.asked_out
-            and not cleared
+            and not self.clearing
         )
 
     def _announced(self, effect: Effect) -> None:
@@ -199,11 +206,13 @@ class Outside:
                 new = before is None or before.state is not view.state
                 if ended:
                     self.reservations.pop(view.reservation, None)
+                    self.clearing.discard(view.reservation)
                     return
                 self.reservations[view.reservation] = view
                 if view.state is ReservationState.GRANTED and new:
                     assert view.device in self.workers, "room on a device without a worker"
-                    self.granted_to.add(view.device)
+                    if view.size_bytes is not None and view.device not in self.others_on:
+                        self.granted_to.add(view.device)
             case _:
                 pass
 
