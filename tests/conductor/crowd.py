@@ -419,6 +419,7 @@ class Crowd(RuleBasedStateMachine):
             check(self.conductor.snapshot(self.now), self.out)
             if self.dice.random() < self.bustle:
                 self.ordinary_moment()
+                self.tally["steps"] += 1
                 check(self.conductor.snapshot(self.now), self.out)
 
     def ordinary_moment(self) -> None:

@@ -23,7 +23,8 @@ class Worker:
     run: effects.RunJob | None = None
     unanswered: list[str] = field(default_factory=list)
     """Jobs of its run that it still draws."""
-    told_to_stop: bool = False
+    told_to_stop: set[str] = field(default_factory=set)
+    """Why it should end: once for what it moves and once for what it draws."""
 
     @property
     def orders(self) -> list[Order]:
@@ -115,9 +116,9 @@ class Outside:
                     self._run(effect)
                 case effects.CancelJob(device, job):
                     assert job in self.workers[device].unanswered, "a cancel hit another job"
-                case effects.StopWorker(device):
-                    assert not self.workers[device].told_to_stop, "a worker was stopped twice"
-                    self.workers[device].told_to_stop = True
+                case effects.StopWorker(device, reason):
+                    assert reason not in self.workers[device].told_to_stop, "stopped twice"
+                    self.workers[device].told_to_stop.add(reason)
                 case effects.FetchModel(model):
                     assert model not in self.fetching, "a download was begun twice"
                     self.fetching.add(model)

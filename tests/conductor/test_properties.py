@@ -18,7 +18,7 @@ from tests.conductor.crowd import Crowd
 
 EXAMPLES = {"quick": 200, "ci": 2_000, "long": 20_000}
 STEPS = 100
-LEAST = {"RunJob": 2.5, "LoadModel": 2.5, "EvictModel": 0.8, "CancelJob": 0.1, "StopWorker": 0.02}
+LEAST = {"RunJob": 2.5, "LoadModel": 2.5, "EvictModel": 0.8, "CancelJob": 0.03, "StopWorker": 0.02}
 """How often an effect must be seen at least, on average of the examples: else they show little."""
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "ci")
 
@@ -52,6 +52,6 @@ def test_promises_hold_whatever_happens() -> None:
         tally = sum(tallies, Counter())
     print(f"seeds from {first}:", dict(tally))
     assert tally["examples"] >= EXAMPLES[PROFILE]
-    assert tally["steps"] >= 0.8 * tally["examples"] * STEPS
+    assert tally["steps"] >= EXAMPLES[PROFILE] * STEPS
     seen = {kind: tally[kind] / tally["examples"] for kind in LEAST}
     assert all(seen[kind] >= least for kind, least in LEAST.items()), f"hardly seen: {seen}"
