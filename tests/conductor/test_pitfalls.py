@@ -55,6 +55,17 @@ def test_03_an_eviction_on_one_device_does_not_delay_the_other() -> None:
     assert room.order("gpu1") == f"run {job}"
 
 
+def test_03_a_warm_job_runs_beside_an_eviction_and_a_load_on_its_own_device() -> None:
+    room = stage()
+    room.load("a", "b")
+    room.submit("c")
+    assert room.orders_of() == ["evict a"]
+    warm = room.submit("b", "bob")
+    assert room.orders_of() == ["evict a", f"run {warm}"]
+    room.answer(which="evict")
+    assert room.orders_of() == [f"run {warm}", "load c"]
+
+
 def test_04_a_model_that_can_never_fit_is_refused_with_the_numbers() -> None:
     room = stage(model("huge", gb=79.5))
     error = room.refused(room.job_submitted("huge"))
@@ -305,6 +316,19 @@ def test_16_a_failed_load_wakes_all_who_wait_with_its_cause() -> None:
     assert room.state(other) == "queued"
 
 
+def test_16_who_comes_right_after_a_failed_load_is_told_at_once_and_later_it_is_tried_again() -> (
+    None
+):
+    room = stage()
+    room.submit("a")
+    room.fail(kind="out_of_memory")
+    assert room.refused(room.job_submitted("a", "bob")).kind == "out_of_memory"
+    assert room.order() == ""
+    room.later(Settings().failed_load_s + 1.0)
+    room.submit("a", "bob")
+    assert room.order() == "load a"
+
+
 def test_17_odd_bytes_are_all_given_back() -> None:
     room = stage(model("a", gb=0.333333333), model("b", gb=0.1), gb=1.0)
     free_gb = room.free_gb()
@@ -383,3 +407,12 @@ def test_27_our_own_weights_are_never_read_as_foreign() -> None:
     (device,) = room.conductor.snapshot(room.now).devices
     assert "foreign" not in [holder.kind for holder in device.holders]
     assert not any(isinstance(each, Notice) for each in room.said)
+
+
+def test_every_fault_of_the_queue_and_of_cancels_has_a_test_of_its_own() -> None:
+    numbers = {
+        int(name.split("_")[1])
+        for name in globals()
+        if name.startswith("test_") and name[5].isdigit()
+    }
+    assert numbers >= set(range(1, 20))
