@@ -44,7 +44,7 @@ def main() -> int:
     if options.plot:
         options.plot.write_text(plot(results), encoding="utf-8")
     for room, policies in means(results).items():
-        print(table(read_room(room), policies), end="\n\n")
+        print(table(_room(room, options.hours), policies), end="\n\n")
     notes = f"{options.hours:g} hours, {options.seeds} seeds; bars: the worst seed"
     return publish("simulation", [*judged(results), *figures(results)], notes)
 
@@ -67,8 +67,11 @@ def simulate_all(seeds: Iterable[int], hours: float) -> Results:
 
 def _one(wanted: tuple[str, str, int], hours: float) -> Measures:
     name, policy, seed = wanted
-    room = msgspec.structs.replace(read_room(name), hours=hours)
-    return simulate(room, POLICIES[policy], seed)
+    return simulate(_room(name, hours), POLICIES[policy], seed)
+
+
+def _room(name: str, hours: float) -> Room:
+    return msgspec.structs.replace(read_room(name), hours=hours)
 
 
 def judged(results: Results) -> list[Row]:
