@@ -58,7 +58,8 @@ class Classroom:
         for _ in range(rounds):
             self._now += 0.05
             self._timed("submit", self._submitted())
-            self._timed("cancel", events.JobCancelled(next(iter(self._waiting))))
+            waiting = list(self._waiting)
+            self._timed("cancel", events.JobCancelled(waiting[len(waiting) // 2]))
             if self._running:
                 self._timed("start", events.JobStarted(self._running[-1]))
                 self._timed("finish", events.JobFinished(self._running.pop(0), 5.0, 2 * _GB))

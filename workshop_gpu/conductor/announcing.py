@@ -6,6 +6,7 @@ told a few with each event, in turn, so that an event costs the same however man
 positions may be some events old. `Conductor.snapshot` has all of them as they are.
 """
 
+from enum import Enum
 from functools import cache, partial
 
 import msgspec
@@ -33,8 +34,18 @@ FRONT = 32
 
 _MOST_LANES = 16
 _IN_TURN = 4
+_TELL_AGAIN_S = 1.0
+"""While those at the front stay the same, and no device changes, their waits only grow shorter:
+that is told from time to time."""
 
-_Told = tuple[int, float | None, str]
+
+class Affects(Enum):
+    """Which waiting jobs an event may have given another position or wait."""
+
+    NOBODY = "nobody"
+    THOSE_BEHIND = "those behind"
+    """The job that came or went, and those behind it."""
+    ALL = "all"
 
 
 def snapshot(state: State, now: float) -> Snapshot:
@@ -66,6 +77,10 @@ class Announcer:
         self._left: dict[tuple[str, str], tuple[int, str]] = {}
         self._ended: dict[str, Job] = {}
         self._next = FRONT
+        self._front: list[str] = []
+        """Whom the waits are of."""
+        self._waits: list[float | None] = []
+        self._told_s = 0.0
 
     def job(self, job: str) -> JobView | None:
         """A waiting or running job, as it was announced last."""
@@ -79,9 +94,11 @@ class Announcer:
         """The next announcement says how the job ended."""
         self._ended[job.id] = job
 
-    def changes(self, state: State, devices: list[Device], order: bool, now: float) -> list[Effect]:
+    def changes(
+        self, state: State, devices: list[Device], affects: Affects, now: float
+    ) -> list[Effect]:
         """What differs from what was announced last: of these devices, their slots, and jobs;
-        of positions and waits only where the `order` may have changed."""
+        of positions and waits only where the event may have changed them."""
         effects = [
             *self._changed_devices(devices),
             *self._changed_slots(state, devices, now),
@@ -91,8 +108,8 @@ class Announcer:
         for job in touched:
             if job.state is JobState.RUNNING:
                 self._tell(job_view(state, job), effects)
-        if order:
-            self._changed_order(state, touched, now, effects)
+        if affects is not Affects.NOBODY:
+            self._changed_order(state, touched, affects, now, effects)
         return effects
 
     def _changed_devices(self, devices: list[Device]) -> list[Effect]:
@@ -132,22 +149,29 @@ class Announcer:
         return [AnnounceJob(job_view(state, job)) for job in ended.values()]
 
     def _changed_order(
-        self, state: State, touched: list[Job], now: float, effects: list[Effect]
+        self,
+        state: State,
+        touched: list[Job],
+        affects: Affects,
+        now: float,
+        effects: list[Effect],
     ) -> None:
-        front = state.queue.line.front(FRONT)
-        waits = forecast(state, front, now, _MOST_LANES)
         word_of = cache(partial(waits_for, state))
-        for position, (job, wait_s) in enumerate(zip(front, waits, strict=True), start=1):
-            if self._differs(job, position, wait_s, word_of(job.model)):
-                self._tell(job_view(state, job, position, wait_s), effects)
+        front = state.queue.line.front(FRONT)
+        names = [job.request.job for job in front]
+        same = len(front) == FRONT and names == self._front
+        if affects is Affects.ALL or not same or now - self._told_s > _TELL_AGAIN_S:
+            self._front, self._told_s = names, now
+            self._waits = forecast(state, front, now, _MOST_LANES)
+            for position, (job, wait_s) in enumerate(zip(front, self._waits, strict=True), start=1):
+                self._tell_waiting(state, job, position, wait_s, word_of(job.model), effects)
         if len(state.queue) <= FRONT:
             return
         for job in [*touched, *self._in_turn(state)]:
             position = state.queue.position(job) if job.state is JobState.QUEUED else 0
             if position > FRONT:
-                wait_s = further_back(state, position, waits)
-                if self._differs(job, position, wait_s, word_of(job.model)):
-                    self._tell(job_view(state, job, position, wait_s), effects)
+                wait_s = further_back(state, position, self._waits)
+                self._tell_waiting(state, job, position, wait_s, word_of(job.model), effects)
 
     def _in_turn(self, state: State) -> list[Job]:
         """The next few that stand further back."""
@@ -156,18 +180,27 @@ class Announcer:
         begin, self._next = self._next, self._next + _IN_TURN
         return state.queue.line.part(begin, self._next)
 
-    def _differs(self, job: Job, position: int, wait_s: float | None, waits_for: str) -> bool:
-        """Whether something about the waiting job is not as it was told last."""
-        told = self._jobs.get(job.id)
+    def _tell_waiting(
+        self,
+        state: State,
+        job: Job,
+        position: int,
+        wait_s: float | None,
+        word: str,
+        effects: list[Effect],
+    ) -> None:
+        """Where something about the waiting job is not as it was told last."""
+        told = self._jobs.get(job.request.job)
         expected_s = None if wait_s is None else rounded(wait_s)
-        return (
+        if (
             told is None
             or told.position != position
             or told.expected_wait_s != expected_s
-            or told.waiting_for != waits_for
+            or told.waiting_for != word
             or told.state is not job.state
             or told.priority is not job.priority
-        )
+        ):
+            self._tell(job_view(state, job, position, wait_s, word), effects)
 
     def _tell(self, view: JobView, effects: list[Effect]) -> None:
         if self._jobs.get(view.job) != view:

@@ -6,7 +6,7 @@ import msgspec
 
 from workshop_gpu.conductor import dispatch, granting
 from workshop_gpu.conductor.admission import living_hold, verdict
-from workshop_gpu.conductor.announcing import snapshot
+from workshop_gpu.conductor.announcing import Affects, snapshot
 from workshop_gpu.conductor.changes import Changes
 from workshop_gpu.conductor.effects import (
     Effect,
@@ -23,9 +23,11 @@ from workshop_gpu.conductor.events import (
     DeviceReady,
     Event,
     FetchFailed,
+    JobCancelled,
     JobFinished,
     JobProgressed,
     JobStarted,
+    JobSubmitted,
     KernelGone,
     PolicyChanged,
     SlotLoaded,
@@ -143,8 +145,9 @@ class Conductor:
             self._forget_unlisted()
         effects, self._changes.effects = self._changes.effects, []
         devices = self._watch.to_tell(self._state)
-        everything = not isinstance(event, _PROGRESS)
-        effects += self._changes.announcer.changes(self._state, devices, everything, now)  # 8
+        effects += self._changes.announcer.changes(  # 8
+            self._state, devices, self._affects_order(event), now
+        )
         self._state.touched_devices.clear()
         self._state.touched_jobs.clear()
         return effects
@@ -310,6 +313,13 @@ class Conductor:
             for model in self._state.queue.models():
                 ordering.overtake(model, last.key, now)
 
+    def _affects_order(self, event: Event) -> Affects:
+        """Which waiting jobs may have another position or wait after the event."""
+        if isinstance(event, _PROGRESS):
+            return Affects.NOBODY
+        one_job = isinstance(event, JobSubmitted | JobCancelled)
+        return Affects.THOSE_BEHIND if one_job and not self._state.touched_devices else Affects.ALL
+
     def _touch(self, event: Event) -> None:
         """What the event itself may have changed, beside what followed from it."""
         state = self._state
@@ -320,8 +330,9 @@ class Conductor:
         if job is not None:
             state.touched_jobs[job.id] = None
         model = getattr(event, "model", "")
-        for slot in state.slots(model, *SlotState):
-            state.touched_devices[slot.device] = None
+        if not isinstance(event, JobSubmitted):
+            for slot in state.slots(model, *SlotState):
+                state.touched_devices[slot.device] = None
         if isinstance(event, SlotLoaded | JobFinished):
             ended = state.ended.get(getattr(event, "job", ""))
             state.suspects[model or (ended.model if ended else "")] = None

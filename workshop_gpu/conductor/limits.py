@@ -9,7 +9,7 @@ from workshop_gpu.conductor.changes import Changes
 from workshop_gpu.conductor.effects import StopFetch, StopWorker
 from workshop_gpu.conductor.errors import TimeLimit
 from workshop_gpu.conductor.fetching import awaits_download
-from workshop_gpu.conductor.reasons import wait_reason
+from workshop_gpu.conductor.reasons import wait_reason, waiting_for
 from workshop_gpu.conductor.records import Job, State
 from workshop_gpu.conductor.states import JobState, SlotState
 
@@ -59,7 +59,7 @@ class Limits:
             if self._is_prepared(job):
                 state.waiting_times.begin(name, now)
             else:
-                advice = f"{wait_reason(state, job)} Try again later.".strip()
+                advice = f"{wait_reason(state, waiting_for(state, job))} Try again later.".strip()
                 error = TimeLimit("Waiting in the queue", limit_s, advice)
                 self._changes.end_job(job, JobState.FAILED, now, error.report())
 

@@ -61,6 +61,10 @@ class Line(Generic[J]):
     def first(self) -> J:
         return self._jobs[self._keys[0]]
 
+    @property
+    def last(self) -> J:
+        return self._jobs[self._keys[-1]]
+
     def place(self, key: Key) -> int:
         """How many stand before the key."""
         return bisect_left(self._keys, key)

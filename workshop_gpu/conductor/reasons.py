@@ -36,9 +36,9 @@ def waits_for(state: State, model: str) -> str:
     return "load" if SlotState.LOADING in states and SlotState.READY not in states else ""
 
 
-def wait_reason(state: State, job: Job) -> str:
+def wait_reason(state: State, word: str) -> str:
     """The same in a sentence, where somebody else's doing is the reason; else ""."""
-    match waiting_for(state, job):
+    match word:
         case "pause":
             return f"The queue is paused: {state.policy.paused}."
         case "reservation":

@@ -129,7 +129,10 @@ class Requests:
         """Somebody asks for the model: a paused pin holds again, and a failed download or load
         is tried again, unless others are waiting for another try already, or it failed just
         now."""
-        self._state.models[name].pin_paused = False
+        if self._state.models[name].pin_paused:
+            self._state.models[name].pin_paused = False
+            for slot in self._state.slots(name, *SlotState):
+                self._state.touched_devices[slot.device] = None
         self._state.models[name].fetch_failed = False
         if self._state.queue.awaits(name) or self._state.has_slot(name, *_PRESENT):
             return

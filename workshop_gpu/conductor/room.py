@@ -49,6 +49,8 @@ class Room:
         self._state = state
         self._now = now
         self._free: dict[str, int] = {}
+        self._most: dict[tuple[str, bool], int] = {}
+        self._worst_rank = len(state.queue) and state.queue.line.last.rank
         self._found: dict[tuple[str, Claim], list[Candidate]] = {}
 
     def free_bytes(self, device: Device) -> int:
@@ -64,7 +66,7 @@ class Room:
         free = self.free_bytes(device)
         if needed <= free:
             return Option(device.name, free, busy=bool(device.running))
-        if worst is Standing.NOBODY:
+        if worst is Standing.NOBODY or needed > free + self._most_bytes(device, claim):
             return None
         victims = self._choose(device, claim, needed - free, worst)
         if not victims:
@@ -77,6 +79,22 @@ class Room:
             wanted=any(victim.standing is Standing.AWAITED for victim in victims),
             busy=bool(device.running),
         )
+
+    def _most_bytes(self, device: Device, claim: Claim) -> int:
+        """At most so many bytes can leave for the claim: most claims need not look further."""
+        bold = claim.due or claim.key is None or claim.key[0] < self._worst_rank
+        most = self._most.get((device.name, bold))
+        if most is None:
+            state = self._state
+            leaving = [
+                slot.model
+                for slot in device.slots.values()
+                if slot.state is SlotState.READY
+                and not slot.running
+                and (bold or not state.queue.awaits(slot.model))
+            ]
+            most = self._most[device.name, bold] = device.ledger.leaving_bytes(leaving)
+        return most
 
     def later(
         self, device: Device, claim: Claim, needed: int, worst: Standing = Standing.NOT_YET

@@ -49,9 +49,17 @@ def hold_view(hold: Hold, now: float) -> HoldView:
     )
 
 
-def job_view(state: State, job: Job, position: int = 0, wait_s: float | None = None) -> JobView:
-    """A job; position and wait are known to those who made the order."""
+def job_view(
+    state: State,
+    job: Job,
+    position: int = 0,
+    wait_s: float | None = None,
+    word: str | None = None,
+) -> JobView:
+    """A job; position and wait are known to those who made the order. `word`: what it waits for,
+    where that is known already."""
     request = job.request
+    word = waiting_for(state, job) if word is None else word
     return JobView(
         job=request.job,
         participant=request.participant,
@@ -62,7 +70,7 @@ def job_view(state: State, job: Job, position: int = 0, wait_s: float | None = N
         device=job.device,
         position=position,
         expected_wait_s=None if wait_s is None else rounded(wait_s),
-        waiting_for=waiting_for(state, job),
+        waiting_for=word,
         step=job.step,
         steps=request.steps,
         submitted_s=job.submitted_s,
@@ -70,5 +78,5 @@ def job_view(state: State, job: Job, position: int = 0, wait_s: float | None = N
         ended_s=job.ended_s,
         error=job.error,
         batch=job.batch,
-        reason=wait_reason(state, job),
+        reason=wait_reason(state, word),
     )
