@@ -1,12 +1,18 @@
 """Orders to stop what takes too long."""
 
 import asyncio
+import logging
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from workshop_gpu.host.devices import DeviceConfig
 from workshop_gpu.host.downloads import Downloads
+from workshop_gpu.host.supervisor import Supervisor
+from workshop_gpu.host.weight_pool import WeightPool
+from workshop_gpu.worker.protocol import Memory, Ready
 
 
 def test_a_stopped_download_returns_and_its_thread_ends_at_the_next_report():
@@ -49,3 +55,54 @@ def test_a_download_that_ends_by_itself_is_not_stopped():
         assert downloads.get("shapes") is None
 
     asyncio.run(scenario())
+
+
+class HangingWorker:
+    """Is ready, then says nothing more until it is killed."""
+
+    pid = 1
+
+    def __init__(self):
+        self._reports = [Ready(1, "CPU", 10**9, Memory(0, 0), {})]
+        self._killed = asyncio.Event()
+
+    async def receive(self):
+        if self._reports:
+            return self._reports.pop(0)
+        await self._killed.wait()
+        return None
+
+    def kill(self):
+        self._killed.set()
+
+    async def end(self):
+        return "signal SIGKILL"
+
+
+def test_a_worker_that_takes_too_long_is_killed_and_the_reason_is_told():
+    ends = []
+
+    async def start(device, log_folder, threads):
+        if ends:
+            raise OSError(28, "No space left on device")
+        return HangingWorker()
+
+    async def on_report(device, report):
+        supervisor.stop_worker("a load took longer than 600 s")
+
+    supervisor = Supervisor(
+        DeviceConfig("cpu:0", "CPU", "", 10**9),
+        Path("unused"),
+        0,
+        WeightPool(10**9),
+        on_report=on_report,
+        on_end=lambda device, reason, given_up: ends.append(reason),
+        log=logging.getLogger("test"),
+        start=start,
+        pauses_s=(0.0,),
+    )
+    asyncio.run(supervisor.run())
+    assert ends == [
+        "a load took longer than 600 s",
+        "it could not be started: No space left on device",
+    ]
