@@ -35,6 +35,7 @@ def main() -> None:
     if options.stand_by:
         _stand_by(link, options)
 
+    from workshop_gpu.worker.cores import share_out
     from workshop_gpu.worker.devices import DeviceUnusable, open_device
     from workshop_gpu.worker.engine import Engine
     from workshop_gpu.worker.moving import Mover
@@ -43,12 +44,13 @@ def main() -> None:
     from workshop_gpu.worker.turns import Turns
 
     try:
-        device = open_device(options.device, options.total_bytes, options.threads)
+        device = open_device(options.device, options.total_bytes)
     except DeviceUnusable as problem:
         end_process(EXIT_NO_DEVICE, str(problem))
     if options.stand_by and not _is_card(device.uuid, options.gpu_uuid):
         end_process(EXIT_NO_DEVICE, f"this process came to the card {device.uuid} instead")
     import_usual_classes()
+    share_out(options.threads)
     _freeze()
     turns = Turns()
     mover = Mover(device, link, turns, PoolLink(link))

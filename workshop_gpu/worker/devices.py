@@ -242,8 +242,6 @@ def _text(value: str | bytes) -> str:
     return value.decode() if isinstance(value, bytes) else value
 
 
-def open_device(kind: str, total_bytes: int, threads: int) -> Device:
+def open_device(kind: str, total_bytes: int) -> Device:
     """The device of that kind ("cpu" or "cuda"). Raises DeviceUnusable."""
-    if threads > 0:
-        torch.set_num_threads(threads)
     return CudaDevice() if kind == "cuda" else CpuDevice(total_bytes)
