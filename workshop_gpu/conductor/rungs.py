@@ -1,0 +1,62 @@
+"""The rungs of the placement ladder: where a model's weights live and how they get to the GPU.
+
+A model is a set of parts, each of one role: its `encoders` (of text), its `denoiser` (one or
+more networks that run at each step) and its `vae`. A placement says for each role what of it stays
+on the device. Everything else is in host memory and comes to the device for as long as it is used.
+"""
+
+import msgspec
+
+ENCODERS = "encoders"
+DENOISER = "denoiser"
+VAE = "vae"
+ROLES = (ENCODERS, DENOISER, VAE)
+
+
+class Placement(msgspec.Struct, frozen=True):
+    """Where a model's weights live. Without anything set, all of them stay on the device.
+
+    `staged`: roles that are on the device only while they are used. `on_cpu`: roles that compute
+    on the CPU. `streamed_bytes`: so many bytes of the denoiser's repeated blocks, rounded up to
+    whole blocks, come to the device anew at each step, through `buffers` buffers. `tiled`: the VAE
+    works tile by tile and picture by picture. `sliced`: attention is computed slice by slice.
+    `source`: the device whose memory streamed and staged weights come from ("": host memory).
+    """
+
+    staged: tuple[str, ...] = ()
+    on_cpu: tuple[str, ...] = ()
+    streamed_bytes: int = 0
+    buffers: int = 2
+    tiled: bool = False
+    sliced: bool = False
+    source: str = ""
+
+    @property
+    def name(self) -> str:
+        """A short name, such as "resident" or "encoders staged, 7.7 GB streamed, VAE tiled"."""
+        words = [f"{role} staged" for role in self.staged]
+        words += [f"{role} on the CPU" for role in self.on_cpu]
+        if self.streamed_bytes:
+            words.append(f"{self.streamed_bytes / 1e9:.2f} GB streamed")
+        if self.source:
+            words.append(f"from {self.source}")
+        if self.tiled:
+            words.append("VAE tiled")
+        if self.sliced:
+            words.append("attention sliced")
+        return ", ".join(words) or "resident"
+
+
+RESIDENT = Placement()
+
+
+class RoleBytes(msgspec.Struct, frozen=True):
+    """What one role's weights take on the device.
+
+    `blocks_bytes` are the sizes of its repeated blocks, in the order in which they run, where it
+    has any; only these can be streamed.
+    """
+
+    role: str
+    size_bytes: int
+    blocks_bytes: tuple[int, ...] = ()
