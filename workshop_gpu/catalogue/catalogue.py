@@ -12,6 +12,7 @@ from jupyter_core.paths import jupyter_config_dir
 from workshop_gpu.catalogue import hub_cache
 from workshop_gpu.catalogue.discovery import discovered_specs
 from workshop_gpu.catalogue.files import LocalModel, LocalState, inspect, resolve
+from workshop_gpu.catalogue.roles import roles_of
 from workshop_gpu.catalogue.shape import shape_of
 from workshop_gpu.catalogue.shipped import shipped_specs
 from workshop_gpu.catalogue.spec import ModelSpec
@@ -147,6 +148,7 @@ class Catalogue:
             file_bytes=local.file_bytes,
             on_disk=local.state is not LocalState.TO_DOWNLOAD,
             denoiser=shape_of(spec, local),
+            roles=roles_of(local.components),
         )
 
     def _signature(self) -> Signature:

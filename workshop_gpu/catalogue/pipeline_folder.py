@@ -10,7 +10,8 @@ from pathlib import Path
 
 import msgspec
 
-from workshop_gpu.catalogue.safetensors_header import BrokenFile, loaded_bytes
+from workshop_gpu.catalogue.blocks import blocks_of
+from workshop_gpu.catalogue.safetensors_header import BrokenFile, tensor_bytes
 
 PICKLE_SUFFIXES = (".bin", ".ckpt", ".pt", ".pth", ".pkl")
 """Formats that run code when they are opened; none of them is ever opened here."""
@@ -39,10 +40,12 @@ class PipelineIndex(msgspec.Struct, frozen=True):
 
 
 class Component(msgspec.Struct, frozen=True):
-    """A named part of a pipeline; `loaded_bytes` is what its weights take once loaded."""
+    """A named part of a pipeline; `loaded_bytes` is what its weights take once loaded, of which
+    `blocks_bytes` are those of its repeated blocks."""
 
     name: str
     loaded_bytes: int
+    blocks_bytes: tuple[int, ...] = ()
 
 
 def pipeline_class(folder: Path) -> str:
@@ -65,12 +68,14 @@ def _components(folder: Path, variant: str, float_bytes: int) -> Iterator[Compon
         if not (part / "config.json").is_file():
             raise Incomplete(f"{name}/config.json is missing in {folder}")
         try:
-            total = sum(
-                loaded_bytes(file, float_bytes) for file in _weight_files(part, library, variant)
-            )
+            tensors = [
+                each
+                for file in _weight_files(part, library, variant)
+                for each in tensor_bytes(file, float_bytes)
+            ]
         except BrokenFile as broken:
             raise Incomplete(f"{name}/{broken}") from None
-        yield Component(name, total)
+        yield Component(name, sum(size for _, size in tensors), blocks_of(tensors))
 
 
 def has_weights(class_name: str) -> bool:

@@ -24,19 +24,25 @@ class BrokenFile(Exception):
 
 
 def loaded_bytes(path: Path, float_bytes: int) -> int:
-    """The bytes that the file's tensors take once loaded with floats of `float_bytes` each.
+    """The bytes that the file's tensors take once loaded, all together; see `tensor_bytes`."""
+    return sum(size for _, size in tensor_bytes(path, float_bytes))
+
+
+def tensor_bytes(path: Path, float_bytes: int) -> list[tuple[str, int]]:
+    """The file's tensors by name, each with the bytes that it takes once loaded with floats of
+    `float_bytes` each.
 
     Integers keep their width. Raises BrokenFile where the file is cut off, a Git LFS pointer or
     something else altogether, and OSError where it cannot be read.
     """
-    total = 0
-    for dtype, shape in _tensors(path):
+    found: list[tuple[str, int]] = []
+    for name, dtype, shape in _tensors(path):
         width = float_bytes if dtype in _FLOATS else _DTYPE_BYTES.get(dtype, 1)
-        total += math.prod(shape) * width
-    return total
+        found.append((name, math.prod(shape) * width))
+    return found
 
 
-def _tensors(path: Path) -> list[tuple[str, list[int]]]:
+def _tensors(path: Path) -> list[tuple[str, str, list[int]]]:
     file_bytes = path.stat().st_size
     with path.open("rb") as file:
         start = file.read(8)
@@ -49,9 +55,11 @@ def _tensors(path: Path) -> list[tuple[str, list[int]]]:
             raise BrokenFile(f"{path.name} is cut off or no safetensors file")
         try:
             header = json.loads(file.read(length))
-            tensors = [entry for name, entry in header.items() if name != "__metadata__"]
-            end = max((entry["data_offsets"][1] for entry in tensors), default=0)
-            found = [(str(entry["dtype"]), list(entry["shape"])) for entry in tensors]
+            header.pop("__metadata__", None)
+            end = max((entry["data_offsets"][1] for entry in header.values()), default=0)
+            found = [
+                (name, str(entry["dtype"]), list(entry["shape"])) for name, entry in header.items()
+            ]
         except (ValueError, KeyError, TypeError, AttributeError, IndexError):
             raise BrokenFile(f"{path.name} has an unreadable safetensors header") from None
     whole = 8 + length + end

@@ -7,7 +7,9 @@ seconds of one monotonic clock, passed to `Conductor.handle` as `now`.
 import msgspec
 
 from workshop_gpu.conductor.errors import ErrorReport
+from workshop_gpu.conductor.memory_settings import AUTOMATIC, MemorySettings
 from workshop_gpu.conductor.policy import Policy
+from workshop_gpu.conductor.rungs import RoleBytes
 from workshop_gpu.conductor.states import Priority
 
 
@@ -22,7 +24,9 @@ class ModelFacts(msgspec.Struct, frozen=True):
     weight files times the format's factor; 0 where unknown. `problem` is set where the files
     cannot be used (missing, half a folder, pickle): such a model is never loaded. One that is
     not `on_disk` yet is downloaded when somebody wants it. Models that name the same `denoiser`
-    (the shape of its network, "": nobody else's) need equal working memory.
+    (the shape of its network, "": nobody else's) need equal working memory. `roles` say what its
+    parts take, () where nobody knows: then it is placed as a whole or not at all. `memory` is
+    what the instructor says of its placement.
     """
 
     model: str
@@ -35,6 +39,8 @@ class ModelFacts(msgspec.Struct, frozen=True):
     file_bytes: int = 0
     on_disk: bool = True
     denoiser: str = ""
+    roles: tuple[RoleBytes, ...] = ()
+    memory: MemorySettings = AUTOMATIC
 
 
 class CatalogueChanged(Event, frozen=True):

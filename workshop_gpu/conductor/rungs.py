@@ -33,11 +33,25 @@ class Placement(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """A short name, such as "resident" or "encoders staged, 7.7 GB streamed, VAE tiled"."""
+        """A short name, such as "resident" or "encoders staged, 7.70 GB streamed, VAE tiled"."""
+        return self._named(f"{self.streamed_bytes / 1e9:.2f} GB streamed")
+
+    @property
+    def kind(self) -> str:
+        """The name without how many bytes are streamed: placements of one kind need equal
+        working memory."""
+        return self._named("streamed")
+
+    @property
+    def exact(self) -> bool:
+        """Whether it only moves weights, so that a picture is the same to the last bit."""
+        return not (self.tiled or self.sliced or self.on_cpu)
+
+    def _named(self, streamed: str) -> str:
         words = [f"{role} staged" for role in self.staged]
         words += [f"{role} on the CPU" for role in self.on_cpu]
         if self.streamed_bytes:
-            words.append(f"{self.streamed_bytes / 1e9:.2f} GB streamed")
+            words.append(streamed)
         if self.source:
             words.append(f"from {self.source}")
         if self.tiled:

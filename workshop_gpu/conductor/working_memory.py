@@ -7,6 +7,10 @@ job's units (pixels × batch).
 from collections.abc import Mapping
 from typing import NamedTuple
 
+import msgspec
+
+from workshop_gpu.conductor.rungs import Placement
+
 _GB = 1_000_000_000
 
 # The formula: 1.5 GB for each megapixel was measured for pipelines of 4 GB and more
@@ -97,3 +101,47 @@ class Peaks:
             return int(self._bytes[largest] * _MEASURED_SAFETY)
         needed = self._fit.base_bytes + self._fit.bytes_per_unit * units + self._fit.residual_bytes
         return int(needed * (_LARGER_SAFETY if units > largest else _MEASURED_SAFETY))
+
+
+# A text encoder's activations do not depend on the picture: 512 tokens of T5-XXL take less.
+_ENCODE_MAX_BYTES = 300_000_000
+# The VAE works in tiles of this size; beyond it the picture costs what the denoiser needs: 0.4 of
+# the whole was the least that was seen (0.85 the most, for pictures just above a tile).
+_TILE_UNITS = 512 * 512
+_TILED_SHARE = 0.4
+_SLICED_SHARE = 0.85
+
+
+class Activations(msgspec.Struct, frozen=True):
+    """What the computation of one job needs on the device, by phase, weights left out.
+
+    `plain_bytes` is the most of any phase when nothing is tiled, for `units` pixels × batch.
+    `by_kind` are working bytes that were measured for kinds of placements, the weights that come
+    for a while included.
+    """
+
+    plain_bytes: int
+    units: int
+    by_kind: dict[str, int] = {}
+
+    @property
+    def encode_bytes(self) -> int:
+        return min(self.plain_bytes, _ENCODE_MAX_BYTES)
+
+    def denoise(self, placement: Placement) -> int:
+        share = _SLICED_SHARE if placement.sliced else 1.0
+        return int(self._tiled_bytes * share)
+
+    def decode(self, placement: Placement) -> int:
+        return self._tiled_bytes if placement.tiled else self.plain_bytes
+
+    def measured(self, placement: Placement) -> int | None:
+        """The working memory of the placement's kind, where it is known."""
+        return self.by_kind.get(placement.kind)
+
+    @property
+    def _tiled_bytes(self) -> int:
+        """What is left where the VAE's part does not grow with the picture."""
+        tile = min(self.units, _TILE_UNITS)
+        counted = tile + _TILED_SHARE * (self.units - tile)
+        return int(self.plain_bytes * counted / max(1, self.units))

@@ -1,0 +1,61 @@
+"""What the components of a model are for, and which weights repeat, from headers."""
+
+from workshop_gpu.catalogue.blocks import blocks_of
+from workshop_gpu.catalogue.catalogue import Catalogue
+from workshop_gpu.catalogue.pipeline_folder import Component
+from workshop_gpu.catalogue.roles import role_of, roles_of
+from workshop_gpu.conductor.rungs import DENOISER, ENCODERS, VAE, RoleBytes
+
+
+def test_each_component_has_a_role() -> None:
+    roles = {
+        name: role_of(name)
+        for name in ("text_encoder", "text_encoder_3", "image_encoder", "transformer",
+                     "transformer_2", "unet", "controlnet", "vae", "vqvae", "new_thing")
+    }  # fmt: skip
+    assert {name for name, role in roles.items() if role == ENCODERS} == {
+        "text_encoder", "text_encoder_3", "image_encoder"
+    }  # fmt: skip
+    assert {name for name, role in roles.items() if role == VAE} == {"vae", "vqvae"}
+
+
+def test_repeated_blocks_are_those_of_the_outermost_list_in_their_order() -> None:
+    tensors = [
+        ("pos_embed.proj.weight", 7),
+        ("transformer_blocks.10.attn.to_q.weight", 3),
+        ("transformer_blocks.2.attn.to_q.weight", 2),
+        ("transformer_blocks.2.ff.net.0.proj.weight", 20),
+        ("down_blocks.0.resnets.0.conv1.weight", 5),
+        ("down_blocks.1.resnets.1.conv1.weight", 6),
+        ("proj_out.0.weight", 9),
+    ]
+    assert blocks_of(tensors) == (22, 3, 5, 6)
+
+
+def test_the_roles_of_two_components_are_one() -> None:
+    found = roles_of(
+        [
+            Component("transformer", 50, (20, 20)),
+            Component("transformer_2", 60, (25, 25)),
+            Component("vae", 9, (1, 1)),
+            Component("text_encoder", 5),
+        ]
+    )
+    assert found == (
+        RoleBytes(ENCODERS, 5),
+        RoleBytes(DENOISER, 110, (20, 20, 25, 25)),
+        RoleBytes(VAE, 9),
+    )
+
+
+def test_the_facts_of_shipped_models_account_for_all_their_bytes() -> None:
+    catalogue = Catalogue()
+    catalogue.load()
+    shipped = {each.model: each for each in catalogue.facts() if each.model.startswith("shapes")}
+    assert len(shipped) >= 3
+    for facts in shipped.values():
+        assert sum(role.size_bytes for role in facts.roles) == facts.file_bytes
+        assert {role.role for role in facts.roles} == {ENCODERS, DENOISER, VAE}
+        denoiser = next(role for role in facts.roles if role.role == DENOISER)
+        assert len(denoiser.blocks_bytes) > 1
+        assert sum(denoiser.blocks_bytes) <= denoiser.size_bytes

@@ -1,0 +1,245 @@
+"""Which placement: bytes and seconds of each rung, and the choice among them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workshop_gpu.conductor.ladder import (
+    MODES,
+    PLANNED,
+    RUNGS,
+    Streams,
+    names,
+    rung_named,
+    rung_of,
+)
+from workshop_gpu.conductor.planner import (
+    Phase,
+    Plan,
+    Question,
+    Speeds,
+    best,
+    least,
+    plan_all,
+    plan_for,
+    step_down,
+)
+from workshop_gpu.conductor.rungs import (
+    DENOISER,
+    ENCODERS,
+    RESIDENT,
+    VAE,
+    Placement,
+    RoleBytes,
+)
+from workshop_gpu.conductor.working_memory import Activations, by_formula
+
+GB = 1_000_000_000
+MEGAPIXEL = 1024 * 1024
+
+# Stable Diffusion 3.5 Large in bf16.
+LARGE = (
+    RoleBytes(ENCODERS, 11_160_000_000),
+    RoleBytes(DENOISER, 16_120_000_000, (415_000_000,) * 38),
+    RoleBytes(VAE, 170_000_000),
+)
+WEIGHTS = sum(role.size_bytes for role in LARGE)
+H100 = Speeds(step_s=0.193, bus_bytes_per_s=54.6e9)
+OLD_CARD = Speeds(step_s=0.9, bus_bytes_per_s=11e9)
+
+
+def ask(
+    room_gb: float,
+    speeds: Speeds = H100,
+    roles: tuple[RoleBytes, ...] = LARGE,
+    units: int = MEGAPIXEL,
+    by_kind: dict[str, int] | None = None,
+    streamed_gb: float = 0.0,
+) -> Question:
+    weights = sum(role.size_bytes for role in roles)
+    activations = Activations(by_formula(weights, units), units, by_kind or {})
+    return Question(
+        roles, int(room_gb * GB), activations, 28, speeds, streamed_bytes=int(streamed_gb * GB)
+    )
+
+
+def chosen(question: Question) -> Plan:
+    plan = best(plan_all(question))
+    assert plan is not None
+    return plan
+
+
+def named(question: Question, name: str) -> Plan:
+    rung = rung_named(name)
+    assert rung is not None
+    plan = plan_for(question, rung)
+    assert plan is not None
+    return plan
+
+
+def test_a_model_that_fits_is_left_alone() -> None:
+    plan = chosen(ask(80))
+    assert plan.placement == RESIDENT
+    assert plan.weights_bytes == WEIGHTS
+    assert plan.job_s == pytest.approx(28 * 0.193)
+
+
+def test_a_model_that_is_a_little_too_large_streams_for_nothing() -> None:
+    plan = chosen(ask(24))
+    assert plan.rung.name == "streamed"
+    assert plan.needed_bytes <= 24 * GB
+    assert plan.job_s == pytest.approx(28 * 0.193)
+
+
+def test_as_few_bytes_are_streamed_as_the_room_asks_for() -> None:
+    streamed = [named(ask(room), "streamed").placement.streamed_bytes for room in (29, 26, 23, 20)]
+    assert streamed == sorted(streamed)
+    for room in (28, 26, 23, 20):
+        plan = named(ask(room), "streamed")
+        assert room * GB - plan.needed_bytes < 1_000, room
+
+
+def test_a_step_takes_as_long_as_the_slower_of_computing_and_copying() -> None:
+    plan = named(ask(14), "all-streamed")
+    assert plan.placement.streamed_bytes == 38 * 415_000_000
+    staged_s = (11_160_000_000 + 170_000_000) / 54.6e9
+    assert plan.job_s == pytest.approx(28 * 38 * 0.415 / 54.6 + staged_s)
+
+
+def test_on_a_card_of_eight_gigabytes_the_encoders_are_on_the_cpu() -> None:
+    plan = chosen(ask(7.6, OLD_CARD))
+    assert plan.placement.on_cpu == (ENCODERS,)
+    assert plan.needed_bytes <= 7.6 * GB
+
+
+def test_a_picture_that_only_moves_weights_is_better_than_a_faster_one_in_tiles() -> None:
+    room = (WEIGHTS + by_formula(WEIGHTS, 4 * MEGAPIXEL)) / GB - 1
+    plans = plan_all(ask(room, OLD_CARD, units=4 * MEGAPIXEL))
+    tiled = next(plan for plan in plans if plan.rung.name == "tiled")
+    assert not tiled.problem
+    plan = best(plans)
+    assert plan is not None
+    assert plan.placement.exact
+
+
+def test_what_does_not_fit_says_how_much_is_missing() -> None:
+    plans = plan_all(ask(2))
+    assert best(plans) is None
+    lowest = least(plans)
+    assert lowest is not None
+    assert lowest.missing_bytes == lowest.needed_bytes - 2 * GB
+    assert lowest.problem.endswith("are missing")
+
+
+def test_a_model_without_encoders_and_blocks_has_few_rungs() -> None:
+    plans = plan_all(ask(10, roles=(RoleBytes(DENOISER, GB), RoleBytes(VAE, GB))))
+    assert [plan.rung.name for plan in plans] == ["resident", "staged", "staged-all", "tiled"]
+
+
+def test_blocks_that_would_not_win_back_their_buffers_are_not_streamed() -> None:
+    roles = (RoleBytes(DENOISER, GB, (400_000_000, 400_000_000)),)
+    assert all(plan.placement.streamed_bytes == 0 for plan in plan_all(ask(1, roles=roles)))
+
+
+def test_the_buffers_of_a_streamed_rung_are_counted() -> None:
+    plan = named(ask(14), "all-streamed")
+    assert plan.weights_bytes == 16_120_000_000 - 38 * 415_000_000 + 2 * 415_000_000
+
+
+def test_a_rung_that_was_measured_is_believed() -> None:
+    question = ask(24, Speeds(0.193, 54.6e9, {RESIDENT.name: 9.0}), by_kind={"resident": 7 * GB})
+    plan = named(question, "resident")
+    assert (plan.job_s, plan.working_bytes) == (9.0, 7 * GB)
+
+
+def test_asked_for_bytes_are_streamed_though_there_is_room() -> None:
+    assert named(ask(80, streamed_gb=10), "streamed").placement.streamed_bytes == 10 * GB
+
+
+def test_out_of_memory_goes_one_rung_lower_in_its_phase_and_at_most_once_per_rung() -> None:
+    plans = plan_all(ask(31))
+    for phase in Phase:
+        tried = ["resident"]
+        placement = RESIDENT
+        peaks = [named(ask(31), "resident").peaks[phase]]
+        while (plan := step_down(plans, placement, phase, tried)) is not None:
+            assert plan.rung.name not in tried
+            tried.append(plan.rung.name)
+            placement = plan.placement
+            peaks.append(plan.peaks[phase])
+        assert len(tried) > 1, phase
+        assert peaks == sorted(peaks, reverse=True)
+        assert len(set(peaks)) == len(peaks)
+
+
+def test_tiling_is_the_last_answer_while_decoding() -> None:
+    tried = [rung.name for rung in PLANNED if rung.placement.exact]
+    plan = step_down(plan_all(ask(31)), RESIDENT, Phase.DECODE, tried)
+    assert plan is not None
+    assert plan.placement.tiled
+
+
+def test_modes_of_other_programs_are_rungs() -> None:
+    assert all(rung_named(mode) is rung_named(rung) for mode, rung in MODES.items())
+    assert rung_named("cond_diffusion") is not None
+    assert rung_named("fast") is None
+    assert len(set(names())) == len(names())
+
+
+def test_each_rung_is_found_again_from_its_placement() -> None:
+    for rung in RUNGS:
+        plan = plan_for(ask(9), rung)
+        assert plan is not None
+        same = rung_of(plan.placement)
+        assert same is not None
+        assert same.placement == rung.placement
+        assert (same.streams is Streams.NOTHING) == (rung.streams is Streams.NOTHING)
+    assert rung_of(Placement(staged=(DENOISER,))) is None
+
+
+SIZES = st.integers(0, 30 * GB)
+BLOCKS = st.lists(st.integers(1, GB), max_size=60).map(tuple)
+
+
+@given(
+    encoders=SIZES,
+    blocks=BLOCKS,
+    rest=SIZES,
+    vae=SIZES,
+    room=st.integers(0, 100 * GB),
+    units=st.integers(1, 16 * MEGAPIXEL),
+    step_s=st.floats(0.001, 10.0),
+    bus=st.floats(1e9, 1e11),
+)
+def test_no_plan_promises_what_it_cannot_keep(
+    encoders: int,
+    blocks: tuple[int, ...],
+    rest: int,
+    vae: int,
+    room: int,
+    units: int,
+    step_s: float,
+    bus: float,
+) -> None:
+    """Of any model and card: what fits is within the room, no peak is above the promise, nothing
+    is faster than all on the device, and more room never makes a job slower."""
+    roles = (
+        RoleBytes(ENCODERS, encoders),
+        RoleBytes(DENOISER, sum(blocks) + rest, blocks),
+        RoleBytes(VAE, vae),
+    )
+    speeds = Speeds(step_s, bus)
+    question = ask(room / GB, speeds, roles, units)
+    plans = plan_all(question)
+    for plan in plans:
+        assert (plan.problem == "") == (plan.needed_bytes <= question.room_bytes)
+        assert max(plan.peaks.values()) <= plan.needed_bytes
+        assert plan.weights_bytes >= 0
+        assert plan.working_bytes >= 0
+        assert plan.placement.streamed_bytes <= sum(blocks)
+        assert plan.job_s >= 28 * step_s * 0.999
+    narrow, wide = best(plans), best(plan_all(ask(room / GB + 5, speeds, roles, units)))
+    if narrow is not None:
+        assert wide is not None
+        if wide.placement.exact == narrow.placement.exact:
+            assert wide.job_s <= narrow.job_s * 1.03

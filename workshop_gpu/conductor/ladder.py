@@ -1,0 +1,122 @@
+"""The rungs of the ladder by their names, from best to slowest.
+
+Instructors name them in models.toml and for single jobs; the planner (see `planner.py`) tries them
+all. The modes that people know from other programs are names for the same things.
+"""
+
+from enum import Enum
+
+import msgspec
+
+from workshop_gpu.conductor.rungs import DENOISER, ENCODERS, RESIDENT, ROLES, VAE, Placement
+
+AUTO = "auto"
+
+
+class Streams(Enum):
+    """How much of the denoiser's blocks a rung streams."""
+
+    NOTHING = "nothing"
+    SOME = "some"
+    """As few bytes as needed."""
+    ALL = "all"
+
+
+class Rung(msgspec.Struct, frozen=True):
+    """A way to place a model. `placement` is without the streamed bytes: those depend on the
+    room. `by_name_only`: it is never better than another one, so the planner leaves it out."""
+
+    name: str
+    words: str
+    placement: Placement = RESIDENT
+    streams: Streams = Streams.NOTHING
+    by_name_only: bool = False
+
+
+_BOTH = (ENCODERS, VAE)
+
+RUNGS: tuple[Rung, ...] = (
+    Rung("resident", "everything on the GPU"),
+    Rung("streamed", "the denoiser partly streamed", RESIDENT, Streams.SOME),
+    Rung("staged-encoders", "text encoders staged", Placement(staged=(ENCODERS,))),
+    Rung("staged", "text encoders and VAE staged", Placement(staged=_BOTH)),
+    Rung(
+        "staged-streamed",
+        "text encoders and VAE staged, the denoiser partly streamed",
+        Placement(staged=_BOTH),
+        Streams.SOME,
+    ),
+    Rung("staged-all", "every component staged", Placement(staged=ROLES)),
+    Rung(
+        "all-streamed",
+        "text encoders and VAE staged, the denoiser streamed as a whole",
+        Placement(staged=_BOTH),
+        Streams.ALL,
+    ),
+    Rung("tiled", "VAE tiling", Placement(tiled=True)),
+    Rung(
+        "tiled-streamed",
+        "text encoders and VAE staged, VAE tiling, the denoiser streamed",
+        Placement(staged=_BOTH, tiled=True),
+        Streams.SOME,
+    ),
+    Rung(
+        "cpu-encoders",
+        "text encoders on the CPU, the rest on the GPU",
+        Placement(on_cpu=(ENCODERS,)),
+    ),
+    Rung(
+        "cpu-encoders-streamed",
+        "text encoders on the CPU, VAE tiling, the denoiser streamed",
+        Placement(staged=(VAE,), on_cpu=(ENCODERS,), tiled=True),
+        Streams.SOME,
+    ),
+    Rung(
+        "sliced",
+        "attention slicing, text encoders on the CPU, VAE tiling, the denoiser streamed",
+        Placement(staged=(VAE,), on_cpu=(ENCODERS,), tiled=True, sliced=True),
+        Streams.SOME,
+    ),
+    Rung(
+        "cond_diffusion",
+        "text encoders and denoiser staged",
+        Placement(staged=(ENCODERS, DENOISER)),
+        by_name_only=True,
+    ),
+)
+
+MODES = {
+    "none": "resident",
+    "cond_only": "staged-encoders",
+    "aggressive": "staged-all",
+    "layer_streaming": "all-streamed",
+}
+"""Names from other programs."""
+
+_BY_NAME = {rung.name: rung for rung in RUNGS}
+PLANNED = tuple(rung for rung in RUNGS if not rung.by_name_only)
+
+
+def rung_named(name: str) -> Rung | None:
+    """The rung of this name or mode; None where there is none."""
+    return _BY_NAME.get(MODES.get(name, name))
+
+
+def names() -> tuple[str, ...]:
+    """All names that may be given, "auto" first."""
+    return (AUTO, *_BY_NAME, *MODES)
+
+
+def rung_of(placement: Placement) -> Rung | None:
+    """The rung that a placement stands on; None for one that was put together by hand."""
+    for rung in RUNGS:
+        want = rung.placement
+        alike = (want.staged, want.on_cpu, want.tiled, want.sliced) == (
+            placement.staged,
+            placement.on_cpu,
+            placement.tiled,
+            placement.sliced,
+        )
+        if alike and (rung.streams is Streams.NOTHING) == (placement.streamed_bytes == 0):
+            return rung
+    return None

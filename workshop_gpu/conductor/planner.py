@@ -1,0 +1,254 @@
+"""Which placement for a model: bytes and seconds of each rung, and which one is best.
+
+Pure arithmetic over numbers. A plan promises at most `needed_bytes` on the device: the weights
+that stay there and the streaming buffers, and above them, in each phase of a job, the weights that
+come for it and its activations. It expects seconds from the measured step, the bytes that have to
+come and the measured speed of the bus: a step takes as long as the slower of the two.
+"""
+
+from collections.abc import Iterable, Sequence
+from enum import Enum
+
+import msgspec
+
+from workshop_gpu.conductor.errors import gigabytes
+from workshop_gpu.conductor.ladder import PLANNED, Rung, Streams
+from workshop_gpu.conductor.rungs import DENOISER, ENCODERS, VAE, Placement, RoleBytes
+from workshop_gpu.conductor.working_memory import Activations
+
+# A text encoder of 9.5 GB does about 5 TFLOP for a prompt and its negative; some 0.5 TFLOP/s of
+# a server's cores make that a second for each GB. Corrected by what jobs really take.
+_CPU_ENCODE_S_PER_BYTE = 1e-9
+# Tiles overlap by a quarter, so decoding costs more: about half a denoising step.
+_TILED_STEPS = 0.5
+_SLICED_FACTOR = 1.3
+# Where two plans are as fast as the measurements can tell, the one that is higher up is taken.
+_AS_FAST = 1.02
+
+
+class Phase(Enum):
+    """A part of a job's way, or the load before it."""
+
+    LOAD = "load"
+    ENCODE = "encode"
+    DENOISE = "denoise"
+    DECODE = "decode"
+
+
+class Speeds(msgspec.Struct, frozen=True):
+    """`step_s`: one denoising step with everything on the device. `bus_bytes_per_s`: from host
+    memory, or the source, to the device. `measured_s`: whole jobs of this size, by the name of the
+    placement, where they were measured."""
+
+    step_s: float
+    bus_bytes_per_s: float
+    measured_s: dict[str, float] = {}
+
+
+class Question(msgspec.Struct, frozen=True):
+    """What a plan is wanted for: a model, a job of it, and the room on a device.
+
+    `buffers` and `source` are the placement's. `streamed_bytes` above 0 are streamed in any case
+    on rungs that stream.
+    """
+
+    roles: tuple[RoleBytes, ...]
+    room_bytes: int
+    activations: Activations
+    steps: int
+    speeds: Speeds
+    buffers: int = 2
+    source: str = ""
+    streamed_bytes: int = 0
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """One rung for one question.
+
+    `weights_bytes` stay on the device, buffers included; `working_bytes` come on top while a job
+    runs, weights of that phase included. `peaks` are all bytes in each phase. `job_s` is expected
+    for one job (or batch); `problem` says why it cannot be ("": it fits).
+    """
+
+    rung: Rung
+    placement: Placement
+    weights_bytes: int
+    working_bytes: int
+    peaks: dict[Phase, int]
+    job_s: float
+    problem: str = ""
+    missing_bytes: int = 0
+
+    @property
+    def needed_bytes(self) -> int:
+        return self.weights_bytes + self.working_bytes
+
+
+def plan_all(question: Question, rungs: Sequence[Rung] = PLANNED) -> tuple[Plan, ...]:
+    """Each rung for the question, in the ladder's order; those that come to the same as an
+    earlier one for this model, and those for which it has nothing to stream, are left out."""
+    found: dict[str, Plan] = {}
+    for rung in rungs:
+        plan = plan_for(question, rung)
+        if plan is not None:
+            found.setdefault(plan.placement.name, plan)
+    return tuple(found.values())
+
+
+def best(plans: Iterable[Plan]) -> Plan | None:
+    """The fastest that fits, of those that only move weights; where none of them fits, the
+    fastest of those that change the picture's last bits (tiles, slices, the CPU)."""
+    fitting = [plan for plan in plans if not plan.problem]
+    exact = [plan for plan in fitting if plan.placement.exact] or fitting
+    if not exact:
+        return None
+    fastest_s = min(plan.job_s for plan in exact)
+    return next(plan for plan in exact if plan.job_s <= fastest_s * _AS_FAST)
+
+
+def least(plans: Iterable[Plan]) -> Plan | None:
+    """The one that needs the least room, fitting or not."""
+    return min(plans, key=lambda plan: plan.needed_bytes, default=None)
+
+
+def plan_for(question: Question, rung: Rung) -> Plan | None:
+    """The rung with as few streamed bytes as the room asks for; None where it streams and the
+    model has no blocks that would be worth it."""
+    sizes = _Sizes(question, rung)
+    if rung.streams is not Streams.NOTHING and not sizes.can_stream:
+        return None
+    streamed = sizes.streamed_bytes()
+    placement = _placed(question, rung, streamed)
+    weights = sizes.kept_bytes(streamed)
+    working, peaks = sizes.above(weights, streamed)
+    missing = weights + working - question.room_bytes
+    problem = f"{gigabytes(missing)} are missing" if missing > 0 else ""
+    return Plan(
+        rung,
+        placement,
+        weights,
+        working,
+        peaks,
+        _job_s(question, placement),
+        problem,
+        max(0, missing),
+    )
+
+
+def _placed(question: Question, rung: Rung, streamed: int) -> Placement:
+    """The rung's placement for this model: without roles that it has not."""
+    here = {role.role for role in question.roles if role.size_bytes}
+    want = rung.placement
+    placement = msgspec.structs.replace(
+        want,
+        staged=tuple(role for role in want.staged if role in here),
+        on_cpu=tuple(role for role in want.on_cpu if role in here),
+        streamed_bytes=streamed,
+        buffers=question.buffers if streamed else want.buffers,
+    )
+    if question.source and (streamed or placement.staged):
+        return msgspec.structs.replace(placement, source=question.source)
+    return placement
+
+
+class _Sizes:
+    """The bytes of one rung, by role and phase."""
+
+    def __init__(self, question: Question, rung: Rung) -> None:
+        self._question = question
+        self._rung = rung
+        self._roles = {role.role: role for role in question.roles}
+        denoiser = self._roles.get(DENOISER)
+        self._blocks = denoiser.blocks_bytes if denoiser else ()
+        self._blocks_bytes = sum(self._blocks)
+        self._buffers_bytes = question.buffers * max(self._blocks, default=0)
+
+    @property
+    def can_stream(self) -> bool:
+        """Whether streaming all blocks frees more than its buffers take."""
+        return self._blocks_bytes > self._buffers_bytes
+
+    def streamed_bytes(self) -> int:
+        """As few as the room asks for; the buffers have to be won back first."""
+        question, streams = self._question, self._rung.streams
+        if streams is Streams.NOTHING:
+            return 0
+        if streams is Streams.ALL:
+            return self._blocks_bytes
+        missing = max(0, self._kept_without_streaming() - question.room_bytes)
+        largest = max(self._blocks)
+        # One block at least: a rung that streams nothing would be another one.
+        wanted = max(
+            question.streamed_bytes, missing + self._buffers_bytes * (missing > 0), largest
+        )
+        return min(wanted, self._blocks_bytes)
+
+    def _kept_without_streaming(self) -> int:
+        kept = self.kept_bytes(0)
+        return kept + self.above(kept, 1)[0]
+
+    def kept_bytes(self, streamed: int) -> int:
+        """What stays on the device between jobs."""
+        placement = self._rung.placement
+        away = {*placement.staged, *placement.on_cpu}
+        kept = sum(role.size_bytes for role in self._question.roles if role.role not in away)
+        return kept - streamed + (self._buffers_bytes if streamed else 0)
+
+    def above(self, kept: int, streamed: int) -> tuple[int, dict[Phase, int]]:
+        """The working memory above the weights that stay, and all bytes in each phase."""
+        placement = _placed(self._question, self._rung, streamed)
+        activations = self._question.activations
+        rising = {
+            Phase.ENCODE: self._comes(ENCODERS) + activations.encode_bytes,
+            Phase.DENOISE: self._comes(DENOISER) + activations.denoise(placement),
+            Phase.DECODE: self._comes(VAE) + activations.decode(placement),
+        }
+        measured = activations.measured(placement)
+        working = max(rising.values()) if measured is None else measured
+        peaks = {phase: kept + min(each, working) for phase, each in rising.items()}
+        return working, {Phase.LOAD: kept, **peaks}
+
+    def _comes(self, role: str) -> int:
+        """What comes for a phase and leaves after it."""
+        return self._size(role) if role in self._rung.placement.staged else 0
+
+    def _size(self, role: str) -> int:
+        found = self._roles.get(role)
+        return found.size_bytes if found else 0
+
+
+def _job_s(question: Question, placement: Placement) -> float:
+    """Seconds of a job, its weights' ways included: measured for this very placement, else
+    expected."""
+    speeds = question.speeds
+    known_s = speeds.measured_s.get(placement.name)
+    if known_s is not None:
+        return known_s
+    sizes = {role.role: role.size_bytes for role in question.roles}
+    bus = speeds.bus_bytes_per_s
+    step_s = speeds.step_s * (_SLICED_FACTOR if placement.sliced else 1.0)
+    steps_s = question.steps * max(step_s, placement.streamed_bytes / bus)
+    staged_s = sum(sizes.get(role, 0) for role in placement.staged) / bus
+    cpu_s = sum(sizes.get(role, 0) for role in placement.on_cpu) * _CPU_ENCODE_S_PER_BYTE
+    tiled_s = _TILED_STEPS * speeds.step_s if placement.tiled else 0.0
+    return steps_s + staged_s + cpu_s + tiled_s
+
+
+def step_down(
+    plans: Iterable[Plan], now: Placement, phase: Phase, tried: Iterable[str]
+) -> Plan | None:
+    """The plan to go on with after the device ran out of memory in this phase: one that needs
+    less in it than the placement of now did, on a rung that was not tried. The fastest, those
+    first that only move weights; None where none is left."""
+    known = list(plans)
+    names = set(tried)
+    before = min(
+        (plan.peaks[phase] for plan in known if plan.placement.kind == now.kind),
+        default=max((plan.peaks[phase] for plan in known), default=0) + 1,
+    )
+    lower = [
+        plan
+        for plan in known
+        if plan.peaks[phase] < before and plan.rung.name not in names and not plan.problem
+    ]
+    return best(lower)
