@@ -86,6 +86,20 @@ class WorkshopGPU(ExtensionApp):
         3600.0, min=0.0, help="For how many seconds a job may run; 0: without limit."
     ).tag(config=True)
 
+    stall_limit_s = Float(
+        300.0,
+        min=0.0,
+        help="For how many seconds a job may run without a step forward before its worker counts "
+        "as hung; longer where its steps were measured to be long; 0: without limit.",
+    ).tag(config=True)
+
+    silence_limit_s = Float(
+        60.0,
+        min=0.0,
+        help="For how many seconds a worker may give no sign of life, before it is ended as one "
+        "that hangs; 0: without limit.",
+    ).tag(config=True)
+
     worker_threads = Int(
         0, min=0, help="CPU threads of each worker; 0 leaves the choice to torch."
     ).tag(config=True)
@@ -139,6 +153,7 @@ class WorkshopGPU(ExtensionApp):
                 threads=self.worker_threads,
                 pool_bytes=None if self.pool_gb is None else int(self.pool_gb * 10**9),
                 spare_worker=self._keeps_spare(devices),
+                silence_limit_s=self.silence_limit_s,
                 conductor=self._conductor_settings(),
             ),
             Catalogue(Path(self.models_file), default_dtype=dtype),
@@ -167,6 +182,7 @@ class WorkshopGPU(ExtensionApp):
             load_limit_s=self.load_limit_s,
             wait_limit_s=self.wait_limit_s,
             run_limit_s=self.run_limit_s,
+            stall_limit_s=self.stall_limit_s,
         )
 
     def initialize_handlers(self) -> None:

@@ -69,6 +69,8 @@ def test_a_job_that_ends_two_workers_is_failed_and_named() -> None:
     error = room.job(job).error
     assert error is not None
     assert (error.kind, error.facts["deaths"]) == ("worker_lost", 2)
+    assert "This job" in error.message
+    assert "ended the GPU worker twice" in error.message
     assert room.order() == ""
 
 

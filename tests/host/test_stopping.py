@@ -78,6 +78,9 @@ class HangingWorker:
     async def end(self):
         return "signal SIGKILL"
 
+    def last_lines(self):
+        return ()
+
 
 def test_a_worker_that_takes_too_long_is_killed_and_the_reason_is_told():
     ends = []
@@ -96,7 +99,7 @@ def test_a_worker_that_takes_too_long_is_killed_and_the_reason_is_told():
         0,
         WeightPool(10**9),
         on_report=on_report,
-        on_end=lambda device, reason, given_up: ends.append(reason),
+        on_end=lambda device, end: ends.append(end.reason),
         log=logging.getLogger("test"),
         start=start,
         pauses_s=(0.0,),

@@ -30,6 +30,9 @@ class FakeWorker:
     async def end(self):
         return "exit code 1"
 
+    def last_lines(self):
+        return ()
+
 
 def lives(*workers, ready_timeout_s=60.0):
     """Runs a supervisor that gives up after two failures: (reason, given up) of each life."""
@@ -50,7 +53,7 @@ def lives(*workers, ready_timeout_s=60.0):
         0,
         WeightPool(10**9),
         on_report=on_report,
-        on_end=lambda device, reason, given_up: ends.append((reason, given_up)),
+        on_end=lambda device, end: ends.append((end.reason, end.given_up)),
         log=logging.getLogger("test"),
         start=start,
         pauses_s=(0.0, 0.0),

@@ -61,21 +61,22 @@ class Host:
         self.connection.sendall(b"".join(protocol.frame(order) for order in orders))
 
     def receive(self, timeout_s: float = ANSWER_S) -> protocol.FromWorker:
-        """The next report but for idle readings."""
+        """The next report but for idle readings and heartbeats."""
         deadline = time.monotonic() + timeout_s
         while isinstance(report := self.receive_any(deadline), protocol.MemoryReading):
             pass
         return report
 
     def receive_any(self, deadline: float | None = None) -> protocol.FromWorker:
-        """The next report, idle readings too."""
+        """The next report, idle readings too; without heartbeats."""
         deadline = deadline or time.monotonic() + ANSWER_S
         while True:
             length = int.from_bytes(self._exactly(4, deadline), "big")
             report = protocol.read_report(self._exactly(length, deadline))
-            if not isinstance(report, protocol.PoolReport):
+            if isinstance(report, protocol.PoolReport):
+                self.pool.handle(self.user, report)
+            elif not isinstance(report, protocol.Heartbeat):
                 return report
-            self.pool.handle(self.user, report)
 
     def expect(self, kind: type[Report], timeout_s: float = ANSWER_S) -> Report:
         """The next report, which must be of this kind."""

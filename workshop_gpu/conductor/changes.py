@@ -49,7 +49,8 @@ class Changes:
         for number, job in enumerate(jobs):
             self.ordering.remove(job)
             state.running[job.id] = device.running[job.id] = job
-            job.state, job.device, job.started_s = JobState.RUNNING, device.name, now
+            job.state, job.device = JobState.RUNNING, device.name
+            job.started_s = job.moved_s = now
             job.overtaken_s, job.due, job.reason, job.step = None, False, Reason.SHARE, 0
             job.batch = len(jobs)
             # The first holds what is left of the division, so that no byte is lost.
@@ -94,7 +95,7 @@ class Changes:
             state.ended.popitem(last=False)
         self.announcer.job_ended(job)
 
-    def put_back(self, job: Job, reason: str, now: float) -> None:
+    def put_back(self, job: Job, reason: str, now: float, log: str = "") -> None:
         """The worker of a running job ended: the job waits again at its place, once. It does not
         pay for the lost run. Who no longer wants it does not get it."""
         job.deaths += 1
@@ -103,7 +104,8 @@ class Changes:
         elif job.cancel_asked or job.kernel_gone:
             self.end_job(job, JobState.CANCELLED, now)
         elif job.deaths >= MOST_DEATHS:
-            error = WorkerLost(f'generating with "{job.model}"', reason, job.deaths)
+            what = f'This job, generating with "{job.model}",'
+            error = WorkerLost(what, reason, job.deaths, log)
             self.end_job(job, JobState.FAILED, now, error.report())
         else:
             self._leave_device(job, now, used_s=0.0)
@@ -201,14 +203,14 @@ class Changes:
         else:
             self.state.lanes.put(device.name, IDLE_S)
 
-    def empty(self, device: Device, reason: str, now: float) -> None:
+    def empty(self, device: Device, reason: str, now: float, log: str = "") -> None:
         """The device's worker ended and all that it had there is gone; failures are remembered,
         so that a model that ends workers is not loaded for ever."""
         for job in list(device.running.values()):
-            self.put_back(job, reason, now)
+            self.put_back(job, reason, now, log)
         for slot in list(device.slots.values()):
             if slot.state is SlotState.LOADING:
-                self._load_died(slot, reason, now)
+                self._load_died(slot, reason, now, log)
             elif slot.state is not SlotState.FAILED:
                 freed_bytes = device.ledger.weights_bytes(slot.model)
                 self.remove_slot(slot, freed_bytes, f"the GPU worker ended ({reason})")
@@ -217,13 +219,13 @@ class Changes:
         device.rest()
         self.touch(device)
 
-    def _load_died(self, slot: Slot, reason: str, now: float) -> None:
+    def _load_died(self, slot: Slot, reason: str, now: float, log: str) -> None:
         model = self.state.models[slot.model]
         model.load_deaths += 1
         if model.load_deaths < MOST_DEATHS and slot.error is None:
             self.remove_slot(slot, 0, f"the GPU worker ended ({reason})")
             return
-        lost = WorkerLost(f'loading "{slot.model}"', reason, model.load_deaths)
+        lost = WorkerLost(f'Loading "{slot.model}"', reason, model.load_deaths, log)
         error = slot.error or lost.report()
         self.fail_slot(slot, error, now)
         if not self.state.has_slot(slot.model, SlotState.READY):

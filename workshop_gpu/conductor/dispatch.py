@@ -249,10 +249,11 @@ class _Look:
 
     def _batch(self, job: Job, device: Device) -> tuple[Job, ...]:
         """Those that are drawn together. A batch takes longer than a job: so there is none while
-        somebody is due or of a better class, and nobody who is due is overtaken by it."""
+        somebody is due or of a better class, and nobody who is due is overtaken by it. Whoever
+        ended a worker is drawn alone: the next to die with it would be blamed too."""
         state, request = self._state, job.request
         limit = state.settings.batch_limit
-        if limit < 2 or not request.group:
+        if limit < 2 or not request.group or job.deaths or device.in_safe_mode:
             return (job,)
         if state.queue.line.first.rank < job.rank:
             return (job,)
@@ -261,7 +262,7 @@ class _Look:
         others = [
             each
             for each in state.queue.of_group(job.model, request.group, 2 * limit)
-            if each is not job and each.rank == job.rank and _alike(each, job)
+            if each is not job and each.rank == job.rank and _alike(each, job) and not each.deaths
         ]
         near = state.queue.of_model(job.model, 2 * limit)
         due = next(

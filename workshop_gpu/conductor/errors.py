@@ -332,13 +332,14 @@ class GenerationFailed(WorkshopError):
 
 
 class WorkerLost(WorkshopError):
-    """The worker process ended while it worked on this."""
+    """The worker process ended while it worked on this; `log` are the last lines that it wrote."""
 
     kind = "worker_lost"
 
-    def __init__(self, what: str, reason: str, deaths: int) -> None:
+    def __init__(self, what: str, reason: str, deaths: int, log: str = "") -> None:
         super().__init__(
-            f"The GPU worker ended {'twice ' if deaths > 1 else ''}while {what} ({reason}).",
+            f"{what} ended the GPU worker{' twice' if deaths > 1 else ''} ({reason}).",
             reason=reason,
             deaths=deaths,
+            log=log,
         )

@@ -58,10 +58,12 @@ class DeviceReady(Event, frozen=True):
 
 
 class WorkerDied(Event, frozen=True):
-    """The device's worker process ended; all that it had on the device is gone."""
+    """The device's worker process ended; all that it had on the device is gone. `log` are the
+    last lines that it wrote."""
 
     device: str
     reason: str
+    log: str = ""
 
 
 class DeviceGone(Event, frozen=True):

@@ -1,8 +1,10 @@
 """Limits of time, each on its own: downloads, loads, waits, runs. None eats another's.
 
 A load or run that takes too long is ended with its worker, because nothing else ends it for
-sure; a run is asked to stop first. A wait does not count while the queue is paused, and starts
-anew if its model was just being downloaded or loaded when it was over.
+sure; a run is asked to stop first. A run that makes no step, or an eviction that does not end, is
+stuck in a call that does not return: its worker hangs, though it gives signs of life. A wait does
+not count while the queue is paused, and starts anew if its model was just being downloaded or
+loaded when it was over.
 """
 
 from workshop_gpu.conductor.changes import Changes
@@ -10,11 +12,13 @@ from workshop_gpu.conductor.effects import StopFetch, StopWorker
 from workshop_gpu.conductor.errors import TimeLimit
 from workshop_gpu.conductor.fetching import awaits_download
 from workshop_gpu.conductor.reasons import wait_reason, waiting_for
-from workshop_gpu.conductor.records import Job, State
+from workshop_gpu.conductor.records import Activity, Job, State
 from workshop_gpu.conductor.states import JobState, SlotState
 
 STOP_GRACE_S = 10.0
 """A run that was asked to stop has so long to do it."""
+_STEPS_OF_GRACE = 10
+"""A run may stand still for so many of its steps, as long as they were measured to be."""
 
 
 class Limits:
@@ -36,6 +40,8 @@ class Limits:
             stop |= self._end_loads(settings.load_limit_s, now)
         if settings.run_limit_s:
             stop |= self._end_runs(settings.run_limit_s, now)
+        if settings.stall_limit_s:
+            stop |= self._end_stalls(settings.stall_limit_s, now)
         for name, why in stop.items():
             device = self._state.devices[name]
             if not device.stopping:
@@ -93,3 +99,23 @@ class Limits:
             if ran_s >= limit_s + STOP_GRACE_S and job.device:
                 stop[job.device] = "a job took too long and did not stop"
         return stop
+
+    def _end_stalls(self, limit_s: float, now: float) -> dict[str, str]:
+        """Says which workers hang, and in what. While a model is loaded drawing may have to wait
+        for it, so that the time begins anew."""
+        stop: dict[str, str] = {}
+        for device in self._state.devices.values():
+            if device.activity is Activity.EVICTING and now - device.since_s >= limit_s:
+                stop[device.name] = f'it hung: "{device.subject}" did not leave for {limit_s:g} s'
+            for job in device.running.values():
+                if device.activity is Activity.LOADING:
+                    job.moved_s = now
+                still_s = now - job.moved_s
+                if still_s >= max(limit_s, _STEPS_OF_GRACE * self._step_s(job)):
+                    stop[device.name] = f"it hung: a job made no step for {still_s:.0f} s"
+        return stop
+
+    def _step_s(self, job: Job) -> float:
+        """Seconds of one of its steps as far as such were measured, else 0."""
+        run_s = self._state.run_s(job, job.batch)
+        return (run_s or 0.0) / max(1, job.request.steps)

@@ -49,6 +49,8 @@ class Job:
     device: str | None = None
     step: int = 0
     started_s: float = -1.0
+    moved_s: float = -1.0
+    """When its run last made a step."""
     ended_s: float = -1.0
     error: ErrorReport | None = None
     deaths: int = 0
@@ -140,6 +142,8 @@ class Device:
     stopping: bool = False
     """Its worker took too long and is being ended: it gets no more orders."""
     running: dict[str, Job] = field(default_factory=dict)
+    deaths: int = 0
+    """How many of its workers ended, one after the other, without a picture between them."""
     until_s: float | None = None
     """When its running jobs should have ended; None where nobody knows."""
     slots: dict[str, Slot] = field(default_factory=dict)
@@ -153,6 +157,11 @@ class Device:
     def rest(self) -> None:
         """The transfer lane has nothing to do."""
         self.activity, self.subject, self.room_for = Activity.IDLE, "", ""
+
+    @property
+    def in_safe_mode(self) -> bool:
+        """Nothing beyond what must be, until a picture was made: two workers in a row ended."""
+        return self.deaths >= 2
 
     @property
     def prepares(self) -> str:

@@ -46,9 +46,8 @@ class Reports:
         match event:
             case DeviceReady():
                 self._ready(event, device, now)
-            case WorkerDied(_, reason) if device and device.state is not DeviceState.LOST:
-                self._changes.empty(device, reason, now)
-                device.state, device.reason = DeviceState.STARTING, reason
+            case WorkerDied() if device and device.state is not DeviceState.LOST:
+                self._died(event, device, now)
             case DeviceGone(_, reason) if device:
                 self._changes.empty(device, reason, now)
                 device.state, device.reason = DeviceState.LOST, reason
@@ -58,6 +57,29 @@ class Reports:
                 )
             case _:
                 pass
+
+    def _died(self, event: WorkerDied, device: Device, now: float) -> None:
+        """A worker that never was ready says nothing about those that it would have served."""
+        was_ready = device.state is DeviceState.READY
+        self._changes.empty(device, event.reason, now, event.log)
+        device.state, device.reason = DeviceState.STARTING, event.reason
+        before = device.in_safe_mode
+        device.deaths += was_ready
+        if device.in_safe_mode and not before:
+            self._say(
+                device,
+                f"The worker of {device.name} ended twice in a row ({event.reason}). Until it has "
+                "made a picture it runs in safe mode: one job at a time.",
+            )
+
+    def _recovered(self, device: Device) -> None:
+        """It made a picture."""
+        if device.in_safe_mode:
+            self._say(device, f"The worker of {device.name} works again; safe mode is over.")
+        device.deaths = 0
+
+    def _say(self, device: Device, text: str) -> None:
+        self._changes.effects.append(Notice(text, {"device": device.name}))
 
     def _ready(self, event: DeviceReady, device: Device | None, now: float) -> None:
         if device is None:
@@ -135,12 +157,14 @@ class Reports:
             self._state.devices[job.device or ""].ledger.changed_s = now
         match event:
             case JobStarted():
-                job.started_s = now
+                job.started_s = job.moved_s = now
             case JobProgressed():
+                job.moved_s = now
                 job.step = max(job.step, min(event.step, job.request.steps))
             case JobFinished():
                 self._learn(event, job)
                 job.step = job.request.steps
+                self._recovered(self._state.devices[job.device or ""])
                 self._changes.end_job(job, JobState.DONE, now)
             case JobFailed(_, error):
                 self._changes.end_job(job, JobState.FAILED, now, error)

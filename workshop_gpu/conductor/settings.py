@@ -16,6 +16,8 @@ class Settings(msgspec.Struct, frozen=True):
 
     Limits of time (0: none), each on its own: `download_limit_s`, `load_limit_s`, `wait_limit_s`
     (from acceptance, without pauses, the model's download and its load) and `run_limit_s`.
+    `stall_limit_s`: for how long a job may run without a step, unless its steps were measured to be
+    long, and an eviction may last.
     `failed_load_s`: for how long a load that failed is not tried again, unless the instructor
     asks. `reservation_limit`: reservations that one participant may have.
     """
@@ -33,5 +35,6 @@ class Settings(msgspec.Struct, frozen=True):
     load_limit_s: float = 600.0
     wait_limit_s: float = 0.0
     run_limit_s: float = 3600.0
+    stall_limit_s: float = 300.0
     failed_load_s: float = 30.0
     reservation_limit: int = 4

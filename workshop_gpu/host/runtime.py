@@ -30,13 +30,14 @@ from workshop_gpu.host.kept import Kept
 from workshop_gpu.host.records import JobRecord, JobRecords, Participant
 from workshop_gpu.host.reserving import Reservations
 from workshop_gpu.host.spare import SpareWorker
-from workshop_gpu.host.supervisor import Supervisor
+from workshop_gpu.host.supervisor import Supervisor, WorkerEnd
 from workshop_gpu.host.weight_pool import WeightPool
 from workshop_gpu.host.worker_facts import facts
 from workshop_gpu.worker import protocol
 from workshop_gpu.worker.protocol import GenerateParams
 
 _TICK_S = 1.0
+_LOST_DEVICE_RETRY_S = 300.0
 _PROCESSES_S = 2.0
 """How often the driver is asked who else holds memory."""
 _LEARNED_S = 5.0
@@ -47,7 +48,8 @@ class RuntimeSettings(msgspec.Struct, frozen=True):
     """How a runtime is set up. `threads` is the number of CPU threads per worker (0: its own
     choice), `kept_jobs` how many ended jobs and their images are remembered. `pool_bytes` is the
     weight pool's budget (None: half of the memory that is available at the start; 0: no pool),
-    `spare_worker` whether a process stands by for a worker that dies."""
+    `spare_worker` whether a process stands by for a worker that dies. A worker that gives no sign
+    of life for `silence_limit_s` is ended (0: never)."""
 
     devices: tuple[DeviceConfig, ...]
     data_folder: Path
@@ -55,6 +57,7 @@ class RuntimeSettings(msgspec.Struct, frozen=True):
     kept_jobs: int = 1000
     pool_bytes: int | None = None
     spare_worker: bool = False
+    silence_limit_s: float = 60.0
     conductor: Settings = Settings()
 
 
@@ -134,6 +137,8 @@ class Runtime:
                 on_end=self._on_worker_end,
                 start=self.spare.start,
                 log=self._log,
+                silence_limit_s=settings.silence_limit_s,
+                retry_s=_LOST_DEVICE_RETRY_S,
             )
             for device in settings.devices
         }
@@ -445,9 +450,9 @@ class Runtime:
             record.saved_images, record.seconds_s = len(done.images), done.seconds_s
         return events.JobFinished(done.job, done.seconds_s, done.peak_bytes, done.batch)
 
-    def _on_worker_end(self, device: DeviceConfig, reason: str, given_up: bool) -> None:
+    def _on_worker_end(self, device: DeviceConfig, end: WorkerEnd) -> None:
         if self._stopping.is_set():
             return
-        self._tell(events.WorkerDied(device.id, reason))
-        if given_up:
-            self._tell(events.DeviceGone(device.id, reason))
+        self._tell(events.WorkerDied(device.id, end.reason, "\n".join(end.log)))
+        if end.given_up:
+            self._tell(events.DeviceGone(device.id, end.reason))

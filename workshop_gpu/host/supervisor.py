@@ -3,27 +3,56 @@
 import logging
 import math
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import anyio
 
 from workshop_gpu.host.devices import DeviceConfig
+from workshop_gpu.host.watchdog import Watchdog
 from workshop_gpu.host.weight_pool import WeightPool
 from workshop_gpu.host.worker_process import WorkerProcess
-from workshop_gpu.worker.protocol import FromWorker, Loaded, PoolReport, Ready, ToWorker
+from workshop_gpu.worker.protocol import (
+    Done,
+    FromWorker,
+    Heartbeat,
+    Loaded,
+    PoolReport,
+    Ready,
+    ToWorker,
+)
 
 _PAUSES_S = (0.0, 1.0, 3.0, 10.0)
 """Before the first, second, … start in a row that did not come to `Ready`."""
 _READY_TIMEOUT_S = 300.0
 """Torch from a cold network disk takes a minute or two; a driver that hangs takes for ever."""
+_KILL_TIMEOUT_S = 5.0
+_DEATHS_OF_SAFE_MODE = 2
+"""After so many in a row the next worker is a fresh process: the spare shares too much with it."""
 
 StartWorker = Callable[[DeviceConfig, Path, int], Awaitable[WorkerProcess]]
 OnReport = Callable[[DeviceConfig, FromWorker], Awaitable[None]]
-OnEnd = Callable[[DeviceConfig, str, bool], None]
+
+
+@dataclass(frozen=True)
+class WorkerEnd:
+    """How a worker's life ended, in words, with the last lines of its log. `given_up`: the device
+    is taken out."""
+
+    reason: str
+    log: tuple[str, ...] = ()
+    given_up: bool = False
+
+
+OnEnd = Callable[[DeviceConfig, WorkerEnd], None]
 
 
 class Supervisor:
-    """One device's worker. `on_end` gets the reason and whether the device is given up."""
+    """One device's worker.
+
+    A worker that is silent for `silence_limit_s` (0: without limit) is ended. A device that was
+    given up is tried again every `retry_s` (None: never).
+    """
 
     def __init__(
         self,
@@ -36,8 +65,11 @@ class Supervisor:
         on_end: OnEnd,
         log: logging.Logger,
         start: StartWorker = WorkerProcess.start,
+        start_fresh: StartWorker = WorkerProcess.start,
         pauses_s: tuple[float, ...] = _PAUSES_S,
         ready_timeout_s: float = _READY_TIMEOUT_S,
+        silence_limit_s: float = 0.0,
+        retry_s: float | None = None,
     ) -> None:
         self.device = device
         self._log_folder = log_folder
@@ -47,10 +79,15 @@ class Supervisor:
         self._on_end = on_end
         self._log = log
         self._start = start
+        self._start_fresh = start_fresh
         self._pauses_s = pauses_s
         self._ready_timeout_s = ready_timeout_s
+        self._silence_limit_s = silence_limit_s
+        self._retry_s = retry_s
         self._worker: WorkerProcess | None = None
         self._stopped_because = ""
+        self._deaths = 0
+        """Of workers that were ready, in a row, without a picture between them."""
 
     @property
     def pid(self) -> int | None:
@@ -72,33 +109,39 @@ class Supervisor:
         failures = 0
         while True:
             await anyio.sleep(self._pauses_s[failures])
-            became_ready, reason = await self._live()
+            became_ready, end = await self._live()
             failures = 0 if became_ready else failures + 1
+            self._deaths += became_ready
             given_up = failures >= len(self._pauses_s)
-            self._log.warning("The worker of %s ended (%s).", self.device.id, reason)
-            self._on_end(self.device, reason, given_up)
+            self._log.warning("The worker of %s ended (%s).", self.device.id, end.reason)
+            self._on_end(self.device, replace(end, given_up=given_up))
             if given_up:
-                return
+                if self._retry_s is None:
+                    return
+                await anyio.sleep(self._retry_s)
+                failures -= 1
 
-    async def _live(self) -> tuple[bool, str]:
+    async def _live(self) -> tuple[bool, WorkerEnd]:
         """One worker's life. Returns whether it ever was ready, and how it ended."""
-        became_ready = False
+        start = self._start if self._deaths < _DEATHS_OF_SAFE_MODE else self._start_fresh
         try:
-            worker = await self._start(self.device, self._log_folder, self._threads)
+            worker = await start(self.device, self._log_folder, self._threads)
         except OSError as error:
-            return False, f"it could not be started: {error.strerror or error}"
-        self._worker = worker
+            return False, WorkerEnd(f"it could not be started: {error.strerror or error}")
+        self._worker, became_ready = worker, anyio.Event()
+        watchdog = Watchdog(self._silence_limit_s)
         try:
             with anyio.move_on_after(self._ready_timeout_s) as until_ready:
-                while (report := await worker.receive()) is not None:
-                    if isinstance(report, PoolReport):
-                        self._pool.handle(worker, report)
-                        continue
-                    if isinstance(report, Ready):
-                        became_ready, until_ready.deadline = True, math.inf
-                    if isinstance(report, Loaded):
-                        self._pool.loaded(worker, report)
-                    await self._on_report(self.device, report)
+                async with anyio.create_task_group() as group:
+                    scope = group.cancel_scope
+                    group.start_soon(self._end_if_silent, worker, watchdog, became_ready, scope)
+                    while (report := await worker.receive()) is not None:
+                        watchdog.heard()
+                        if isinstance(report, Ready):
+                            until_ready.deadline = math.inf
+                            became_ready.set()
+                        await self._hand_on(worker, report)
+                    scope.cancel()
         finally:
             self._worker = None
             with anyio.CancelScope(shield=True):
@@ -108,4 +151,30 @@ class Supervisor:
             reason, self._stopped_because = self._stopped_because, ""
         elif until_ready.cancelled_caught:
             reason = f"it was not ready within {self._ready_timeout_s:g} s"
-        return became_ready, reason
+        return became_ready.is_set(), WorkerEnd(reason, worker.last_lines())
+
+    async def _hand_on(self, worker: WorkerProcess, report: FromWorker) -> None:
+        if isinstance(report, PoolReport):
+            self._pool.handle(worker, report)
+        elif not isinstance(report, Heartbeat):
+            if isinstance(report, Loaded):
+                self._pool.loaded(worker, report)
+            if isinstance(report, Done):
+                self._deaths = 0
+            await self._on_report(self.device, report)
+
+    async def _end_if_silent(
+        self,
+        worker: WorkerProcess,
+        watchdog: Watchdog,
+        became_ready: anyio.Event,
+        reading: anyio.CancelScope,
+    ) -> None:
+        """Before it is ready, the time to get ready is the limit: imports may block everything."""
+        await became_ready.wait()
+        await watchdog.silence()
+        silence = f"it hung: no sign of life for {self._silence_limit_s:g} s"
+        self._stopped_because = self._stopped_because or silence
+        await worker.kill_hung()
+        await anyio.sleep(_KILL_TIMEOUT_S)
+        reading.cancel()  # stuck in the driver: its socket would stay open for ever

@@ -24,7 +24,12 @@ from workshop_gpu.worker.protocol import (
     read_report,
 )
 
-_LAST_LINES_BYTES = 4000
+_LAST_LINES_BYTES = 32_000
+_LAST_LINES = 20
+_CRASH = "Fatal Python error"
+"""How a crash begins in the log; the threads' stacks follow."""
+_DUMP_S = 0.5
+"""So long a worker that hangs has to write down what it does."""
 _SECRET = re.compile(r"TOKEN|PASSWORD|SECRET|API_KEY")
 _END_TIMEOUT_S = 5.0
 
@@ -122,16 +127,33 @@ class WorkerProcess:
             return None
 
     async def end(self) -> str:
-        """Ends the process if it still runs; returns in words how it ended."""
+        """Ends the process if it still runs; returns in words how it ended.
+
+        One that even SIGKILL does not end, because it is stuck in the driver, is left behind.
+        """
         self.send(Shutdown())
         self._channel.close()
+        if not await self._ends():
+            self.kill()
+            if not await self._ends():
+                return "it does not end: it is stuck in the driver"
+        return self._how_it_ended()
+
+    async def _ends(self) -> bool:
         try:
             async with asyncio.timeout(_END_TIMEOUT_S):
                 await self._process.wait()
         except TimeoutError:
-            self.kill()
-            await self._process.wait()
-        return self._how_it_ended()
+            return False
+        return True
+
+    async def kill_hung(self) -> None:
+        """Ends a process that no longer answers; if it can, it first writes into its log where
+        it hangs."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGUSR1)
+        await asyncio.sleep(_DUMP_S)
+        self.kill()
 
     def kill(self) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -143,18 +165,23 @@ class WorkerProcess:
             how = f"signal {signal.Signals(-code).name}"
         else:
             how = f"exit code {code}"
-        last = self._last_line()
-        return f"{how}: {last}" if last else how
+        lines = self.last_lines()
+        if not lines:
+            return how
+        return f"{how}: {(lines[0] if lines[0].startswith(_CRASH) else lines[-1]).strip()}"
 
-    def _last_line(self) -> str:
+    def last_lines(self) -> tuple[str, ...]:
+        """The end of its log; after a crash, where that begins."""
         try:
             with open(self._log_path, "rb") as log:
                 log.seek(0, os.SEEK_END)
                 log.seek(max(0, log.tell() - _LAST_LINES_BYTES))
                 lines = log.read().decode(errors="replace").strip().splitlines()
         except OSError:
-            return ""
-        return lines[-1].strip()[:300] if lines else ""
+            return ()
+        crashes = [number for number, line in enumerate(lines) if line.startswith(_CRASH)]
+        first = crashes[-1] if crashes else max(0, len(lines) - _LAST_LINES)
+        return tuple(line.rstrip()[:300] for line in lines[first : first + _LAST_LINES])
 
 
 def _open_log(path: Path) -> IO[bytes]:

@@ -6,18 +6,22 @@ the device once it needs the worker.
 """
 
 import argparse
+import faulthandler
 import gc
 import os
 import signal
 import socket
 import sys
+import threading
 import warnings
 
+from workshop_gpu.worker import heartbeat
 from workshop_gpu.worker.lifeline import die_with_parent
 from workshop_gpu.worker.link import Link, end_process
 from workshop_gpu.worker.protocol import StandingBy
 
 EXIT_NO_DEVICE = 4
+EXIT_THREAD_BROKE = 6
 
 _ALLOCATOR_SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 """torch 2.9 renamed the second to the first; each version takes the one that it knows."""
@@ -28,6 +32,7 @@ def main() -> None:
     options = _options()
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in the terminal is meant for the server
+    _say_where_it_ends()
     _prepare_environment(options.threads)
     link = Link(socket.socket(fileno=options.fd))
     link.start()  # before the imports: a server that dies meanwhile must not leave us behind
@@ -55,7 +60,23 @@ def main() -> None:
     turns = Turns()
     mover = Mover(device, link, turns, PoolLink(link))
     mover.start()
+    heartbeat.start(link)
     Engine(device, link, mover, turns).work_for_ever()
+
+
+def _say_where_it_ends() -> None:
+    """A crash leaves in the log what each thread did; so does SIGUSR1, which the host sends to a
+    worker that hangs before it ends it. A thread that broke takes the process with it: half a
+    worker would keep its device and do nothing."""
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1)
+    threading.excepthook = _end_with_thread
+
+
+def _end_with_thread(broken: threading.ExceptHookArgs) -> None:
+    sys.excepthook(broken.exc_type, broken.exc_value or broken.exc_type(), broken.exc_traceback)
+    name = broken.thread.name if broken.thread else "?"
+    end_process(EXIT_THREAD_BROKE, f"its thread {name} broke: {broken.exc_value!r}")
 
 
 def _stand_by(link: Link, options: argparse.Namespace) -> None:

@@ -313,6 +313,10 @@ class PartDropped(msgspec.Struct, frozen=True, tag="part_dropped"):
     key: str
 
 
+class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
+    """The process runs: every second or so, from a thread of its own, whatever the lanes do."""
+
+
 PoolReport = PartWanted | PartFilled | PartDropped
 
 FromWorker = (
@@ -328,6 +332,7 @@ FromWorker = (
     | Failed
     | Stopped
     | MemoryReading
+    | Heartbeat
     | PoolReport
 )
 
