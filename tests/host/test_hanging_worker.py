@@ -187,7 +187,6 @@ def test_a_stopped_and_a_crashed_worker_are_replaced_and_their_end_is_told(runti
                 pids.append(supervisor.pid)
                 os.kill(supervisor.pid, end)
                 await state("starting")
-            await state("ready")
             log = runtime.events.after(0)
             return pids, [each.text for _, each in log if isinstance(each, effects.Notice)]
 

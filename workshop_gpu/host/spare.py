@@ -59,7 +59,8 @@ class SpareWorker:
         # The next one is not to take the cores from this one: it waits until this is ready.
         self._is_time = asyncio.Event()
         self._taken.set()
-        await self._let_go.wait()  # until nobody else reads from it
+        with anyio.CancelScope(shield=True):
+            await self._let_go.wait()  # until nobody else reads from it
         worker.take_over(device, log_folder)
         return worker
 

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import IO
 
+import anyio
 import msgspec
 
 from workshop_gpu.host.channel import Channel
@@ -81,17 +82,27 @@ class WorkerProcess:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         command = [sys.executable, "-m", "workshop_gpu.worker", "--fd", str(theirs.fileno())]
         command += [*options, *(["--threads", str(threads)] if threads else [])]
-        log = _open_log(log_path)
         try:
-            process = await asyncio.create_subprocess_exec(
-                *command,
-                pass_fds=[theirs.fileno()],
-                env=environment,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+            log = _open_log(log_path)
+        except OSError:
+            ours.close()
+            theirs.close()
+            raise
+        try:
+            # A server that stops in this very moment still gets the process, to end it.
+            with anyio.CancelScope(shield=True):
+                process = await asyncio.create_subprocess_exec(
+                    *command,
+                    pass_fds=[theirs.fileno()],
+                    env=environment,
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
+        except OSError:
+            ours.close()
+            raise
         finally:
             theirs.close()
             log.close()
