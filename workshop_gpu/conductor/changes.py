@@ -19,8 +19,8 @@ from workshop_gpu.conductor.errors import ErrorReport, WorkerLost
 from workshop_gpu.conductor.fairness import Reason
 from workshop_gpu.conductor.lanes import IDLE_S, UNKNOWN_S
 from workshop_gpu.conductor.ordering import Ordering
-from workshop_gpu.conductor.placement import RESIDENT
 from workshop_gpu.conductor.records import Activity, Device, Hold, Job, Slot, State
+from workshop_gpu.conductor.rungs import RESIDENT
 from workshop_gpu.conductor.states import DeviceState, JobState, SlotState
 from workshop_gpu.conductor.views import hold_view
 

@@ -8,6 +8,7 @@ import msgspec
 
 from workshop_gpu.conductor.errors import ErrorReport, Fact
 from workshop_gpu.conductor.policy import Policy
+from workshop_gpu.conductor.rungs import RESIDENT, Placement
 from workshop_gpu.conductor.states import JobState, Priority, ReservationState, SlotState
 
 
@@ -133,11 +134,16 @@ class Effect(msgspec.Struct, frozen=True):
 
 
 class LoadModel(Effect, frozen=True):
-    """Load the model on the device; answered by SlotLoaded or LoadFailed (or WorkerDied)."""
+    """Bring the model into this placement on the device, from wherever it is.
+
+    Its weights may take `most_bytes` (0: no limit). Answered by SlotLoaded or LoadFailed (or
+    WorkerDied).
+    """
 
     device: str
     model: str
-    placement: str = "resident"
+    placement: Placement = RESIDENT
+    most_bytes: int = 0
 
 
 class EvictModel(Effect, frozen=True):

@@ -300,16 +300,21 @@ class NoDevice(WorkshopError):
 
 
 class OutOfMemory(WorkshopError):
-    """The device ran out of memory while loading or generating."""
+    """The device ran out of memory while loading or generating.
+
+    `phase` is "load", "encode" (the prompt), "denoise", "decode" (the picture), or "" where it is
+    not known.
+    """
 
     kind = "out_of_memory"
 
-    def __init__(self, what: str, needed_bytes: int, free_bytes: int) -> None:
+    def __init__(self, what: str, needed_bytes: int, free_bytes: int, phase: str = "") -> None:
         super().__init__(
             f"Out of GPU memory while {what}: {gigabytes(free_bytes)} were free. "
             "Try a smaller picture, fewer images at once, or another model.",
             needed_bytes=needed_bytes,
             free_bytes=free_bytes,
+            phase=phase,
         )
 
 

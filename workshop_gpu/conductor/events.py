@@ -9,7 +9,7 @@ import msgspec
 from workshop_gpu.conductor.errors import ErrorReport
 from workshop_gpu.conductor.memory_settings import AUTOMATIC, MemorySettings
 from workshop_gpu.conductor.policy import Policy
-from workshop_gpu.conductor.rungs import RoleBytes
+from workshop_gpu.conductor.rungs import RESIDENT, Placement, RoleBytes
 from workshop_gpu.conductor.states import Priority
 
 
@@ -190,10 +190,12 @@ class PartBytes(msgspec.Struct, frozen=True):
 
 
 class SlotLoaded(Event, frozen=True):
-    """The model is on the device; `weights_bytes` is measured.
+    """The model is on the device; `weights_bytes` is measured: what stays there between jobs.
 
     `parts` name its components, so that one which several models of a device share counts once;
-    without them the model's weights count as its own.
+    without them the model's weights count as its own. `placement` is what was done, `roles` what
+    each role's weights take in all, and `transient_bytes` the most that weights which come for a
+    while bring in addition at any moment of a job.
     """
 
     device: str
@@ -201,6 +203,9 @@ class SlotLoaded(Event, frozen=True):
     weights_bytes: int
     seconds_s: float
     parts: tuple[PartBytes, ...] = ()
+    placement: Placement = RESIDENT
+    roles: tuple[RoleBytes, ...] = ()
+    transient_bytes: int = 0
 
 
 class LoadFailed(Event, frozen=True):

@@ -1,14 +1,9 @@
 """On which device a model is loaded, whether a second copy is worth it, and whether it can be
-loaded at all.
-
-The only placement so far is "resident": all weights stay on the device.
-"""
+loaded at all."""
 
 from collections.abc import Iterable, Sequence
 
 import msgspec
-
-RESIDENT = "resident"
 
 
 class Option(msgspec.Struct, frozen=True):

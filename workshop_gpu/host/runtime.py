@@ -374,8 +374,8 @@ class Runtime:
 
     def _order(self, effect: Order) -> None:
         match effect:
-            case effects.LoadModel(device, model, placement):
-                self._load(device, model, placement)
+            case effects.LoadModel():
+                self._load(effect)
             case effects.FetchModel(model):
                 if self._group is not None:
                     self._group.start_soon(self._fetch, model)
@@ -405,13 +405,14 @@ class Runtime:
             case effects.Notice(text):
                 self._log.info("%s", text)
 
-    def _load(self, device: str, model: str, placement: str) -> None:
+    def _load(self, wanted: effects.LoadModel) -> None:
         try:
-            source = self.catalogue.source(model)
+            source = self.catalogue.source(wanted.model)
         except WorkshopError as error:
-            self._tell(events.LoadFailed(device, model, error.report()))
+            self._tell(events.LoadFailed(wanted.device, wanted.model, error.report()))
         else:
-            self._supervisors[device].send(protocol.Load(source, placement))
+            load = protocol.Load(source, wanted.placement, wanted.most_bytes)
+            self._supervisors[wanted.device].send(load)
 
     def _member(self, job: str) -> protocol.BatchMember:
         metadata = {"software": f"workshop-gpu {__version__}", "job": job}

@@ -25,7 +25,12 @@ def facts(
             found.append(events.SlotProgressed(device, model, done_bytes, total_bytes))
         case protocol.Loaded(model, weights_bytes, seconds_s):
             parts = tuple(events.PartBytes(p.part, p.device_bytes) for p in report.parts)
-            found.append(events.SlotLoaded(device, model, weights_bytes, seconds_s, parts))
+            found.append(
+                events.SlotLoaded(
+                    device, model, weights_bytes, seconds_s, parts,
+                    report.placement, report.roles, report.transient_bytes,
+                )
+            )  # fmt: skip
         case protocol.LoadFailed(model, error):
             found.append(events.LoadFailed(device, model, error))
         case protocol.Evicted(model, freed_bytes):

@@ -12,6 +12,7 @@ from enum import Enum
 import msgspec
 
 from workshop_gpu.conductor.errors import ErrorReport
+from workshop_gpu.conductor.rungs import RESIDENT, Placement, RoleBytes
 
 MAX_MESSAGE_BYTES = 256 * 1024 * 1024
 """A message longer than this is a broken stream."""
@@ -55,10 +56,15 @@ class GenerateParams(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Load(msgspec.Struct, frozen=True, tag="load"):
-    """Load a model; answered by Loading…, then Loaded or LoadFailed."""
+    """Bring a model into this placement; answered by Loading…, then Loaded or LoadFailed.
+
+    One that is there in another placement changes it in place, once no job draws with it. Its
+    weights and the buffers that they stream through may take `most_bytes` (0: no limit).
+    """
 
     source: ModelSource
-    placement: str = "resident"
+    placement: Placement = RESIDENT
+    most_bytes: int = 0
 
 
 class Evict(msgspec.Struct, frozen=True, tag="evict"):
@@ -80,7 +86,8 @@ class Run(msgspec.Struct, frozen=True, tag="run"):
 
     `metadata` is written into every image beside the parameters. `others` are further jobs for
     this model, drawn in the same calls where they can be; each is answered for itself. One that
-    is cancelled is Stopped within a step, while the rest go on with the batch's memory.
+    is cancelled is Stopped within a step, while the rest go on with the batch's memory. With
+    `profile`, Done tells how each step's time was spent.
     """
 
     job: str
@@ -88,6 +95,7 @@ class Run(msgspec.Struct, frozen=True, tag="run"):
     params: GenerateParams
     metadata: dict[str, str] = {}
     others: tuple[BatchMember, ...] = ()
+    profile: bool = False
 
     @property
     def members(self) -> tuple[BatchMember, ...]:
@@ -177,13 +185,17 @@ class StandingBy(msgspec.Struct, frozen=True, tag="standing_by"):
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
-    """The process has imported everything and its device answers."""
+    """The process has imported everything and its device answers.
+
+    `bus_bytes_per_s` is how fast registered host memory comes to the device; 0: not measured.
+    """
 
     pid: int
     device_name: str
     total_bytes: int
     memory: Memory
     versions: dict[str, str]
+    bus_bytes_per_s: float = 0.0
 
 
 class Loading(msgspec.Struct, frozen=True, tag="loading"):
@@ -203,10 +215,14 @@ class PartBytes(msgspec.Struct, frozen=True):
 
 
 class Loaded(msgspec.Struct, frozen=True, tag="loaded"):
-    """The model stands ready; `weights_bytes` is what it really takes on the device.
+    """The model stands ready.
 
-    `parts` are its components; models that share one name it alike. Where weights are not in the
-    server's pool, or not registered with the card, `no_pool` says why.
+    `weights_bytes` is what it really takes on the device between jobs, with the buffers that
+    weights stream through; `transient_bytes` the most that weights which come for a while bring
+    in addition at any moment of a job. `parts` are the components that are wholly on the device;
+    models that share one name it alike. `placement` is what was done: its `streamed_bytes` are
+    those of whole blocks; `roles` is what each role's weights take in all. Where weights are not
+    in the server's pool, or not registered with the card, `no_pool` says why.
     """
 
     model: str
@@ -215,6 +231,9 @@ class Loaded(msgspec.Struct, frozen=True, tag="loaded"):
     memory: Memory
     parts: tuple[PartBytes, ...] = ()
     no_pool: str = ""
+    placement: Placement = RESIDENT
+    roles: tuple[RoleBytes, ...] = ()
+    transient_bytes: int = 0
 
 
 class LoadFailed(msgspec.Struct, frozen=True, tag="load_failed"):
@@ -249,11 +268,24 @@ class Progress(msgspec.Struct, frozen=True, tag="progress"):
     preview: bytes = b""
 
 
+class StepProfile(msgspec.Struct, frozen=True):
+    """How one step's time was spent.
+
+    Copies run beside the computation: `wait_s` is what the device stood still for them. The rest
+    of the step is `compute_s`.
+    """
+
+    copy_s: float
+    wait_s: float
+    compute_s: float
+
+
 class Done(msgspec.Struct, frozen=True, tag="done"):
     """The job's images as PNG files with their metadata, in order.
 
-    `peak_bytes` is the working memory above what was allocated before the job; 0: not measured.
-    `batch` jobs were drawn in the same calls; seconds and bytes are then those of all together.
+    `peak_bytes` is the working memory above what was allocated before the job, weights that came
+    for a while included; 0: not measured. `batch` jobs were drawn in the same calls; seconds and
+    bytes are then those of all together. `steps` are told where the order asked for a profile.
     """
 
     job: str
@@ -262,6 +294,7 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
     peak_bytes: int
     memory: Memory
     batch: int = 1
+    steps: tuple[StepProfile, ...] = ()
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
