@@ -156,7 +156,7 @@ class Changes:
         device.begin(Activity.EVICTING, model, now)
         device.room_for = room_for
         self.touch(device)
-        self.effects.append(EvictModel(device.name, model))
+        self.effects.append(EvictModel(device.name, model, room_for))
 
     def fail_slot(self, slot: Slot, error: ErrorReport, now: float) -> None:
         """A load ended with an error and left nothing behind."""

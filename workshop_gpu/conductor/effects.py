@@ -147,10 +147,12 @@ class LoadModel(Effect, frozen=True):
 
 
 class EvictModel(Effect, frozen=True):
-    """Drop the model from the device; answered by SlotEvicted."""
+    """Drop the model from the device; answered by SlotEvicted. `room_for` names the model whose
+    load will follow, if that is why."""
 
     device: str
     model: str
+    room_for: str = ""
 
 
 class FetchModel(Effect, frozen=True):

@@ -379,8 +379,9 @@ class Runtime:
             case effects.FetchModel(model):
                 if self._group is not None:
                     self._group.start_soon(self._fetch, model)
-            case effects.EvictModel(device, model):
-                self._supervisors[device].send(protocol.Evict(model))
+            case effects.EvictModel(device, model, room_for):
+                order = protocol.Evict(model, load_follows=bool(room_for))
+                self._supervisors[device].send(order)
             case effects.RunJob(device, job, model, others):
                 first, *rest = (self._member(each) for each in (job, *others))
                 run = protocol.Run(job, model, first.params, first.metadata, tuple(rest))

@@ -4,6 +4,7 @@ import errno
 import os
 from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,9 @@ from workshop_gpu.worker.stored import OpenFiles, StoredTensor
 _MOST_VIEWS = 512
 """For one call; Linux takes 1,024."""
 
+_LOOKED_AT = 2**28
+"""Numbers at a time."""
+
 _INFINITY: dict[torch.dtype, tuple[Any, Any, int, int]] = {
     torch.float64: (np.int64, np.uint64, 0x7FF0_0000_0000_0000, 0xFFF0_0000_0000_0000),
     torch.float32: (np.int32, np.uint32, 0x7F80_0000, 0xFF80_0000),
@@ -31,7 +35,9 @@ one of them is not a number; infinities may be meant (masks)."""
 class BlockReader:
     """Reads any stretch of a block out of the files, or out of tensors. Threads may share it."""
 
-    def __init__(self, block: Block, files: OpenFiles) -> None:
+    def __init__(self, block: Block, files: OpenFiles, *, check_numbers: bool = True) -> None:
+        """`check_numbers`: while reading; else somebody has to call the function of that name."""
+        self._checks = check_numbers
         self._pieces = block.pieces
         self._starts = [piece.place.start for piece in block.pieces]
         self._files = files
@@ -63,7 +69,8 @@ class BlockReader:
                 self._cast(piece, piece.source, first - place.start, target)
         array[reached - start :] = 0
         self._read_plain(plain)
-        self._check_numbers(start, into)
+        if self._checks:
+            self._check_numbers(start, into)
 
     def _read_plain(self, wanted: list[tuple[StoredTensor, int, memoryview]]) -> None:
         """What lies back to back in a file is read by one call into its several places."""
@@ -116,10 +123,7 @@ class BlockReader:
                 break
             first, last = max(start, place.start), min(stop, place.stop)
             if first < last and has_nan(into[first - start : last - start], place.dtype):
-                source = piece.source
-                if isinstance(source, StoredTensor):
-                    raise BadCheckpoint(f"{source.file}: {source.name} holds NaN, no number")
-                raise BadCheckpoint(f"{piece.slots[0].name} holds NaN, which is not a number")
+                raise _not_a_number(piece)
 
 
 def has_nan(data: memoryview, dtype: torch.dtype) -> bool:
@@ -131,6 +135,33 @@ def has_nan(data: memoryview, dtype: torch.dtype) -> bool:
     if int(np.frombuffer(data, signed).max()) > positive:
         return True
     return int(np.frombuffer(data, unsigned).max()) > negative
+
+
+def check_numbers(block: Block, memory: torch.Tensor) -> None:
+    """The same for a whole block that lies on a device, as uint8. Raises BadCheckpoint.
+
+    Tensors of one dtype that follow each other are looked at together, zeros between them included.
+    """
+    suspects: list[tuple[Sequence[Piece], torch.Tensor]] = []
+    for dtype, pieces in groupby(block.pieces, lambda piece: piece.place.dtype):
+        if dtype in _INFINITY:
+            together = list(pieces)
+            stretch = memory[together[0].place.start : together[-1].place.stop].view(dtype)
+            suspects.extend((together, part.amax()) for part in stretch.split(_LOOKED_AT))
+    if not suspects or not bool(torch.stack([peak.isnan() for _, peak in suspects]).any()):
+        return
+    for looked_at, peak in suspects:
+        for piece in looked_at if bool(peak.isnan()) else ():
+            place = piece.place
+            if bool(memory[place.start : place.stop].view(place.dtype).isnan().any()):
+                raise _not_a_number(piece)
+
+
+def _not_a_number(piece: Piece) -> BadCheckpoint:
+    source = piece.source
+    if isinstance(source, StoredTensor):
+        return BadCheckpoint(f"{source.file}: {source.name} holds NaN, no number")
+    return BadCheckpoint(f"{piece.slots[0].name} holds NaN, which is not a number")
 
 
 def _copy_tensor(piece: Piece, offset: int, target: memoryview) -> None:

@@ -80,6 +80,13 @@ class Loader:
         return self._parts.resident_bytes + sum(computed)
 
     @property
+    def lingering_bytes(self) -> int:
+        """What lies on the device that no model there has any more; on the CPU it costs nothing."""
+        if self._card is None:
+            return 0
+        return sum(part.size_bytes for part in self._lingering if not part.residents)
+
+    @property
     def no_pool_because(self) -> str:
         """Why weights are not in the pool or not registered with the card; "" where they are."""
         return self._parts.refusal or self._carrier.problem
@@ -210,7 +217,7 @@ class Loader:
             if files is None:
                 files = OpenFiles(component.files)
                 load.files.append(files)
-            reader = BlockReader(component.weights, files)
+            reader = BlockReader(component.weights, files, check_numbers=on_card is None)
             named = part.key.startswith("sha256:")  # by the hub cache: no need to compute it
             trip = self._carrier.carry(
                 reader, part.size_bytes,
@@ -259,6 +266,7 @@ class Loader:
         digest = journey.trip.finish()
         if not journey.fills:
             return
+        self._carrier.check_numbers(journey.component.weights, journey.onto)
         if journey.files is not None:
             journey.files.check_unchanged()
         journey.component.forget_sources()

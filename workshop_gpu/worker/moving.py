@@ -22,6 +22,9 @@ from workshop_gpu.worker.turns import Turns
 
 EXIT_DEVICE_LOST = 5
 
+_KEPT_S = 1.0
+"""The load for which memory is kept is ordered as soon as the host hears of the eviction."""
+
 
 class Mover:
     """Carries out the orders to load and to evict, on a thread of its own."""
@@ -33,6 +36,7 @@ class Mover:
         self._loader = Loader(device, turns, client)
         self._previews: dict[str, PreviewMap] = {}
         self._waiting: deque[Move] = deque()
+        self._keeps = False
 
     def start(self) -> None:
         """Begin to take orders."""
@@ -98,13 +102,21 @@ class Mover:
             match self._next():
                 case protocol.Load(source):
                     self._load(source)
-                case protocol.Evict(model):
-                    self._evict(model)
+                case protocol.Evict(model, load_follows):
+                    self._evict(model, load_follows)
+                case None:
+                    self._keep_no_longer()
                 case protocol.FreePool(size_bytes):
                     self._loader.free(size_bytes)
 
-    def _next(self) -> Move:
-        return self._waiting.popleft() if self._waiting else self._link.moves.get()
+    def _next(self) -> Move | None:
+        """The next order; None: the load for which memory is kept does not come."""
+        if self._waiting:
+            return self._waiting.popleft()
+        try:
+            return self._link.moves.get(timeout=_KEPT_S if self._keeps else None)
+        except queue.Empty:
+            return None
 
     def _load_follows(self) -> bool:
         """Whether the next order is already there and loads a model."""
@@ -123,6 +135,7 @@ class Mover:
         outcome = attempt(lambda: self._loader.load(source, report))
         if not isinstance(outcome, Success):
             self._loader.let_linger_go()
+            self._keeps = False
             give_back(self._device)
             broken = partial(errors.LoadFailed, source.model)
             error = self.explain(outcome, f'loading "{source.model}"', broken)
@@ -140,9 +153,7 @@ class Mover:
                 no_pool=self._loader.no_pool_because,
             )
         )
-        if self._loader.let_linger_go():
-            self._return_memory()
-            self._link.send(protocol.MemoryReading(self._memory()))
+        self._keep_no_longer()
         self._prepare_previews(model)
 
     def _prepare_previews(self, model: OpenModel) -> None:
@@ -152,14 +163,33 @@ class Mover:
             with self._turns.turn():
                 attempt(lambda: previews.guess_from_decoder(model.pipeline))
 
-    def _evict(self, model: str) -> None:
-        """What the model leaves stays where a load follows at once, which may need just that."""
+    def _evict(self, model: str, load_follows: bool) -> None:
+        """What the model leaves stays where a load follows, which may need just that.
+
+        To give memory back to the driver and to get it again takes a fifth of the time in which
+        the next model comes.
+        """
         freed_bytes = self._loader.evict(model)
-        if not self._load_follows() and self._loader.let_linger_go():
+        memory = self._memory()
+        if load_follows or self._load_follows():
+            kept_bytes = self._loader.lingering_bytes
+            self._keeps = self._keeps or kept_bytes > 0
+            memory = protocol.Memory(
+                max(0, memory.used_bytes - kept_bytes), max(0, memory.ours_bytes - kept_bytes)
+            )
+        elif self._loader.let_linger_go() or self._keeps:
             self._return_memory()
-        self._link.send(protocol.Evicted(model, freed_bytes, self._memory()))
+            memory = self._memory()
+        self._link.send(protocol.Evicted(model, freed_bytes, memory))
+
+    def _keep_no_longer(self) -> None:
+        """Give back what was kept for a load, and what the load did not take of it."""
+        if self._loader.let_linger_go() or self._keeps:
+            self._return_memory()
+            self._link.send(protocol.MemoryReading(self._memory()))
 
     def _return_memory(self) -> None:
+        self._keeps = False
         if isinstance(self._device, CudaDevice):
             attempt(self._device.return_cache)
 

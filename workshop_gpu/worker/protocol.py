@@ -68,9 +68,14 @@ class Load(msgspec.Struct, frozen=True, tag="load"):
 
 
 class Evict(msgspec.Struct, frozen=True, tag="evict"):
-    """Drop a model; answered by Evicted."""
+    """Drop a model; answered by Evicted.
+
+    Where a load follows, the worker keeps the memory for it, for a second at most. The answer then
+    counts that memory as free, which it is for that load.
+    """
 
     model: str
+    load_follows: bool = False
 
 
 class BatchMember(msgspec.Struct, frozen=True):
