@@ -73,6 +73,7 @@ class Run:
         if limit_s and value_s < _POSSIBLE * limit_s and not self.small:
             self.broken += 1
             self.notes.append(f'"{name}" is below what the machine allows: it measures nothing.')
+        print(f"{name}: {value_s:.3f} s", f"(limit {limit_s:.3f})" if limit_s else "", flush=True)
         if factor and not self.small:
             self.rows.append(at_most(name, value_s, "s", bar, limit))
         else:
