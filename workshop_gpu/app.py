@@ -12,6 +12,7 @@ from traitlets import CaselessStrEnum, Float, Int, List, TraitError, Unicode, de
 from workshop_gpu.api import provisioner
 from workshop_gpu.api.identity import KernelTokens
 from workshop_gpu.api.kernels import Kernels
+from workshop_gpu.api.limits import Visitors
 from workshop_gpu.api.routes import routes
 from workshop_gpu.catalogue.catalogue import Catalogue, default_models_file
 from workshop_gpu.conductor.conductor import Settings
@@ -100,6 +101,20 @@ class WorkshopGPU(ExtensionApp):
         "that hangs; 0: without limit.",
     ).tag(config=True)
 
+    requests_per_s = Float(
+        100.0, min=0.0, help="Requests a second that one participant may make; 0: without limit."
+    ).tag(config=True)
+
+    stream_limit = Int(
+        16, min=0, help="Event streams that one participant may have open; 0: without limit."
+    ).tag(config=True)
+
+    model_roots = List(
+        Unicode(),
+        help="Folders in which the models of models.toml must lie, links followed (the shipped "
+        "ones and the Hugging Face cache aside); empty: anywhere.",
+    ).tag(config=True)
+
     worker_threads = Int(
         0, min=0, help="CPU threads of each worker; 0 leaves the choice to torch."
     ).tag(config=True)
@@ -156,13 +171,20 @@ class WorkshopGPU(ExtensionApp):
                 silence_limit_s=self.silence_limit_s,
                 conductor=self._conductor_settings(),
             ),
-            Catalogue(Path(self.models_file), default_dtype=dtype),
+            Catalogue(
+                Path(self.models_file),
+                default_dtype=dtype,
+                roots=tuple(Path(root).expanduser() for root in self.model_roots),
+            ),
             self.log,
             ForeignProcesses(tokens.name),
         )
         kernels = Kernels(runtime, tokens, lambda: _local_url(self.serverapp))
         self.settings.update(
-            workshop_gpu=runtime, workshop_gpu_tokens=tokens, workshop_gpu_kernels=kernels
+            workshop_gpu=runtime,
+            workshop_gpu_tokens=tokens,
+            workshop_gpu_kernels=kernels,
+            workshop_gpu_visitors=Visitors(self.requests_per_s, self.stream_limit),
         )
         self._use_our_provisioner()
 

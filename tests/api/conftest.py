@@ -6,11 +6,16 @@ from tests.api.kernels import RunningKernel
 from tests.api.people import Person
 from tests.serverprocess import ServerProcess
 
+ROOM = (
+    "--ServerApp.identity_provider_class=tests.api.room.RoomIdentity",
+    "--ServerApp.authorizer_class=tests.api.room.RoomAuthorizer",
+)
+
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[ServerProcess]:
     """One roomy device, shared by the tests that do not fill it."""
-    with ServerProcess(devices=("cpu:2GB",)) as process:
+    with ServerProcess(devices=("cpu:2GB",), args=ROOM) as process:
         yield process
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from workshop_gpu.host import memfd
 from workshop_gpu.host.channel import Channel
+from workshop_gpu.host.worker_process import WorkerProcess
 
 
 def with_channel(work):
@@ -101,3 +102,28 @@ def test_no_descriptor_stays_behind_a_full_socket_that_is_closed():
 
     with_channel(work)
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize("sent", [b"\x00\x00\x00\x05hello", b"\xff\xff\xff\xff"])
+def test_a_worker_that_sends_what_is_no_message_is_ended_and_that_is_told(tmp_path, sent):
+    async def run():
+        ours, peer = socket.socketpair()
+        process = await asyncio.create_subprocess_exec("cat", stdin=asyncio.subprocess.PIPE)
+        worker = WorkerProcess(process, Channel(ours), tmp_path / "none.log")
+        peer.sendall(sent)
+        report = await worker.receive()
+        process.stdin.close()
+        how = await worker.end()
+        peer.close()
+        return report, how
+
+    report, how = asyncio.run(run())
+    assert report is None
+    assert "it sent what is no message" in how
+
+
+def test_the_socket_to_a_worker_has_no_name_that_others_could_connect_to():
+    async def work(channel, peer):
+        return channel._socket.getsockname(), peer.getsockname()
+
+    assert with_channel(work) == ("", "")

@@ -28,6 +28,8 @@ STATUS = {
     "reservation_too_large": 422,
     "queue_full": 429,
     "too_many_reservations": 429,
+    "too_many_requests": 429,
+    "too_many_streams": 429,
     "job_cancelled": 499,
     "no_device": 503,
     "out_of_memory": 503,
@@ -59,6 +61,33 @@ class RequestTooLarge(WorkshopError):
             f"The request has {size_bytes} bytes; {limit_bytes} are allowed.",
             size_bytes=size_bytes,
             limit_bytes=limit_bytes,
+        )
+
+
+class TooManyRequests(WorkshopError):
+    """One participant asks too often."""
+
+    kind = "too_many_requests"
+
+    def __init__(self, limit_per_s: float, retry_after_s: float) -> None:
+        super().__init__(
+            f"You ask the server more than {limit_per_s:g} times a second. Wait "
+            f"{retry_after_s:.1f} s; the event stream tells of changes without asking.",
+            limit_per_s=limit_per_s,
+            retry_after_s=retry_after_s,
+        )
+
+
+class TooManyStreams(WorkshopError):
+    """One participant has too many event streams open."""
+
+    kind = "too_many_streams"
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(
+            f"You have {limit} event streams open, as many as one participant may. Close tabs or "
+            "clients that you no longer use.",
+            limit=limit,
         )
 
 

@@ -28,6 +28,9 @@ class EventsHandler(WorkshopHandler):
 
     _gone = False
 
+    def initialize(self) -> None:
+        self._counted = contextlib.ExitStack()
+
     @authenticated
     @authorized
     async def get(self) -> None:
@@ -36,11 +39,13 @@ class EventsHandler(WorkshopHandler):
         # Proxies such as nginx would otherwise hold the stream back until it is long enough.
         self.set_header("X-Accel-Buffering", "no")
         after = self.request.headers.get("Last-Event-ID") or self.get_query_argument("after", "")
-        with contextlib.suppress(StreamClosedError):
+        with self._counted, contextlib.suppress(StreamClosedError):
+            self._counted.enter_context(self.visitors.stream(self.participant.id))
             await self._stream(self._position(after))
 
     def on_connection_close(self) -> None:
         self._gone = True
+        self._counted.close()  # now, not when it would be written to next
 
     def _position(self, event_id: str) -> int | None:
         """The place in the log that an id names; None where it is not of this server's life."""

@@ -20,6 +20,7 @@ from workshop_gpu.api.identity import (
     KernelAwareIdentityProvider,
     KernelTokens,
 )
+from workshop_gpu.api.limits import Visitors
 from workshop_gpu.api.views import Viewer, Views
 from workshop_gpu.conductor.errors import ErrorReport, InvalidRequest, WorkshopError
 from workshop_gpu.host.audit import AuditLine
@@ -49,6 +50,8 @@ class WorkshopHandler(APIHandler):
 
     async def prepare(self) -> None:  # type: ignore[override]  # as jupyter_server's own
         await super().prepare()
+        if self.current_user is not None:
+            self.visitors.request(self.participant.id)
         # Before the first look at the catalogue every model would be unknown.
         await self.runtime.catalogue_read()
 
@@ -57,6 +60,11 @@ class WorkshopHandler(APIHandler):
         runtime: Runtime = self.settings["workshop_gpu"]
         runtime.start()
         return runtime
+
+    @property
+    def visitors(self) -> Visitors:
+        visitors: Visitors = self.settings["workshop_gpu_visitors"]
+        return visitors
 
     @property
     def tokens(self) -> KernelTokens:
@@ -129,10 +137,11 @@ class WorkshopHandler(APIHandler):
             self.log.error("A request failed: %r", exception)
         self.clear()
         self.set_status(status)
+        wait_s = report.facts.get("retry_after_s")
         if report.kind == "queue_full":
-            self.set_header(
-                "Retry-After", str(int(float(str(report.facts["expected_wait_s"]))) + 1)
-            )
+            wait_s = report.facts["expected_wait_s"]
+        if wait_s is not None:
+            self.set_header("Retry-After", str(int(float(str(wait_s))) + 1))
         self.finish(self.error_body(report))
 
     def error_body(self, report: ErrorReport) -> bytes:

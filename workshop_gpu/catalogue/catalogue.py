@@ -14,7 +14,7 @@ from workshop_gpu.catalogue.discovery import discovered_specs
 from workshop_gpu.catalogue.files import LocalModel, LocalState, inspect, resolve
 from workshop_gpu.catalogue.roles import roles_of
 from workshop_gpu.catalogue.shape import shape_of
-from workshop_gpu.catalogue.shipped import shipped_specs
+from workshop_gpu.catalogue.shipped import ASSETS, shipped_specs
 from workshop_gpu.catalogue.spec import ModelSpec
 from workshop_gpu.catalogue.toml_file import read_models
 from workshop_gpu.conductor.errors import ModelUnavailable, ModelUnknown
@@ -35,16 +35,23 @@ class Catalogue:
     `path` is the models.toml (None, or the default place with nothing there: no file).
     `default_dtype` is what models without a dtype are loaded in, for the bytes in `facts`:
     "float32" unless every device is a GPU that uses half precision. `hub` is the Hugging Face
-    cache (None: the one in use).
+    cache (None: the one in use). `roots` are the folders in which models must lie, beside the
+    shipped ones and that cache; () for anywhere.
     """
 
     def __init__(
-        self, path: Path | None = None, *, default_dtype: str = "float32", hub: Path | None = None
+        self,
+        path: Path | None = None,
+        *,
+        default_dtype: str = "float32",
+        hub: Path | None = None,
+        roots: tuple[Path, ...] = (),
     ) -> None:
         self._path = path
         self._base = path.parent if path else Path.cwd()
         self._default_dtype = default_dtype
         self._hub = hub
+        self._roots = (*roots, ASSETS) if roots else ()
         self._specs: dict[str, ModelSpec] = {}
         self._local: dict[str, LocalModel] = {}
         self._problems: tuple[str, ...] = ()
@@ -90,7 +97,11 @@ class Catalogue:
         """What of a model is on this disk, as found at the last look. Raises ModelUnknown."""
         if model not in self._local:
             self._local[model] = inspect(
-                self.get(model), self._base, default_dtype=self._default_dtype, hub=self._hub
+                self.get(model),
+                self._base,
+                default_dtype=self._default_dtype,
+                hub=self._hub,
+                roots=self._roots,
             )
         return self._local[model]
 

@@ -13,6 +13,7 @@ from workshop_gpu.catalogue.pipeline_folder import (
     Refused,
     components,
 )
+from workshop_gpu.catalogue.roots import strays
 from workshop_gpu.catalogue.safetensors_header import BrokenFile, loaded_bytes
 from workshop_gpu.catalogue.spec import ModelSpec
 
@@ -43,20 +44,28 @@ class LocalModel(msgspec.Struct, frozen=True):
 
 
 def inspect(
-    spec: ModelSpec, base: Path, *, default_dtype: str = "float32", hub: Path | None = None
+    spec: ModelSpec,
+    base: Path,
+    *,
+    default_dtype: str = "float32",
+    hub: Path | None = None,
+    roots: tuple[Path, ...] = (),
 ) -> LocalModel:
     """Look at a model's files; relative paths start at `base`, the folder of models.toml.
 
     `default_dtype` counts where the spec names none. `hub` is the Hugging Face cache (None: the
-    one in use). Reads headers only; never raises for what it finds.
+    one in use). With `roots`, folders and files must lie in one of these, links followed. Reads
+    headers only; never raises for what it finds.
     """
     float_bytes = DTYPE_BYTES[spec.dtype or default_dtype]
     try:
         if spec.source.hub:
             return _in_hub(spec, hub or hub_cache.cache_folder(), float_bytes)
-        if spec.source.file:
-            return _file(spec, resolve(spec.source.file, base), float_bytes)
-        return _folder(spec, resolve(spec.source.folder, base), float_bytes)
+        path = resolve(spec.source.file or spec.source.folder, base)
+        for stray in strays(path, roots):
+            return _unusable(spec, f"{stray} lies outside of the folders for models (model_roots)")
+        look = _file if spec.source.file else _folder
+        return look(spec, path, float_bytes)
     except (Incomplete, Refused) as problem:
         return _unusable(spec, str(problem))
     except OSError as problem:

@@ -50,6 +50,7 @@ class WorkerProcess:
         self._process = process
         self._channel = channel
         self._log_path = log_path
+        self._broke_protocol = ""
 
     @classmethod
     async def start(
@@ -132,10 +133,13 @@ class WorkerProcess:
         try:
             length = int.from_bytes(await self._channel.receive(4), "big")
             if length > MAX_MESSAGE_BYTES:
-                return None
+                raise msgspec.DecodeError(f"a message of {length} bytes")
             return read_report(await self._channel.receive(length))
-        except (EOFError, msgspec.MsgspecError):
-            return None
+        except msgspec.MsgspecError as broken:
+            self._broke_protocol = f"it sent what is no message ({broken}); "
+        except EOFError:
+            pass
+        return None
 
     async def end(self) -> str:
         """Ends the process if it still runs; returns in words how it ended.
@@ -176,6 +180,7 @@ class WorkerProcess:
             how = f"signal {signal.Signals(-code).name}"
         else:
             how = f"exit code {code}"
+        how = self._broke_protocol + how
         lines = self.last_lines()
         if not lines:
             return how

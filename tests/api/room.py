@@ -1,0 +1,25 @@
+"""Who may log in to the tests' server beside the owner of its token: a pupil and a teacher."""
+
+from typing import Any
+
+from jupyter_server.auth.authorizer import Authorizer
+from jupyter_server.auth.identity import IdentityProvider, User
+
+PUPIL_TOKEN = "a-pupils-token"
+TEACHER_TOKEN = "a-teachers-token"
+_NAMES = {PUPIL_TOKEN: "pupil", TEACHER_TOKEN: "teacher"}
+
+
+class RoomIdentity(IdentityProvider):
+    """Jupyter's own, and two people more."""
+
+    async def get_user_token(self, handler: Any) -> User | None:
+        name = _NAMES.get(self.get_token(handler) or "")
+        return User(name) if name else await super().get_user_token(handler)
+
+
+class RoomAuthorizer(Authorizer):
+    """The pupil may take part, and nothing else of this server."""
+
+    def is_authorized(self, handler: Any, user: User, action: str, resource: str) -> bool:
+        return user.username != "pupil" or resource == "workshop-gpu"
