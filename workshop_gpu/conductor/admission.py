@@ -156,13 +156,12 @@ def _check_failures(state: State, model: str, now: float) -> None:
 
 
 def _check_fits(state: State, model: str, needed_bytes: int, pixels: int) -> None:
-    usable = usable_devices(state)
-    if not usable:
+    if not state.most_bytes:
         raise NoDevice(why_no_device(state))
-    most_bytes = [device.ledger.most_bytes for device in usable]
-    if never_fits(needed_bytes, most_bytes):
-        fitting = _fitting_side(state, model, pixels, max(most_bytes))
-        raise ModelTooLarge(model, needed_bytes, max(most_bytes), fitting)
+    if never_fits(needed_bytes, state.most_bytes):
+        most_bytes = max(state.most_bytes)
+        fitting = _fitting_side(state, model, pixels, most_bytes)
+        raise ModelTooLarge(model, needed_bytes, most_bytes, fitting)
 
 
 def _fitting_side(state: State, model: str, pixels: int, most_bytes: int) -> int:
@@ -219,15 +218,21 @@ def verdict(state: State, job: Job) -> ErrorReport | None:
         return ModelUnknown(job.model, _offered(state)).report()
     if model.facts.problem and not state.has_slot(job.model, *_LIVE):
         return ModelUnavailable(job.model, model.facts.problem).report()
-    usable = usable_devices(state)
-    if not usable:
+    if not state.most_bytes:
         return NoDevice(why_no_device(state)).report()
-    able = [device for device in usable if not device.has(job.model, SlotState.FAILED)]
+    failures = [*state.slots(job.model, SlotState.FAILED)]
+    most_bytes = _most_bytes_elsewhere(state, failures) if failures else state.most_bytes
     needed_bytes = state.weights_bytes(job.model) + state.working_bytes(job)
-    most_bytes = [device.ledger.most_bytes for device in able]
-    if able and not never_fits(needed_bytes, most_bytes):
+    if most_bytes and not never_fits(needed_bytes, most_bytes):
         return None
-    failures = [slot.error for slot in state.slots(job.model, SlotState.FAILED) if slot.error]
-    if failures:
-        return failures[-1]
+    errors = [slot.error for slot in failures if slot.error]
+    if errors:
+        return errors[-1]
     return ModelTooLarge(job.model, needed_bytes, max(most_bytes, default=0)).report()
+
+
+def _most_bytes_elsewhere(state: State, failures: list[Slot]) -> tuple[int, ...]:
+    """What the devices could give on which the model did not fail to load."""
+    failed = {slot.device for slot in failures}
+    usable = usable_devices(state)
+    return tuple(each.ledger.most_bytes for each in usable if each.name not in failed)

@@ -1,9 +1,9 @@
 """What people are told: views of the records, and only those that differ from the last ones.
 
 The first jobs of the queue are told at every change, each with its exact position and the wait
-that follows from those before it; so is every job whose own state changed. Those further back are
-told a few with each event, in turn, so that an event costs the same however many wait: their
-positions may be some events old. `Conductor.snapshot` has all of them as they are.
+that follows from those before it (see `waits_kept.py`); so is every job whose own state changed.
+Those further back are told a few with each event, in turn, so that an event costs the same however
+many wait: their positions may be some events old. `Conductor.snapshot` has all of them as they are.
 """
 
 from enum import Enum
@@ -21,22 +21,18 @@ from workshop_gpu.conductor.effects import (
     SlotView,
     Snapshot,
 )
-from workshop_gpu.conductor.forecast import forecast, further_back, waiting_views
-from workshop_gpu.conductor.reasons import waits_for
+from workshop_gpu.conductor.forecast import waiting_views
+from workshop_gpu.conductor.reasons import wait_reason, waits_for
 from workshop_gpu.conductor.records import Device, Job, Slot, State
 from workshop_gpu.conductor.reservation_views import reservation_view
 from workshop_gpu.conductor.states import JobState, SlotState
 from workshop_gpu.conductor.views import device_view, hold_view, job_view, slot_view
-from workshop_gpu.conductor.waits import rounded
+from workshop_gpu.conductor.waits_kept import KeptWaits
 
 FRONT = 32
 """So many waiting jobs are told at every change."""
 
-_MOST_LANES = 16
 _IN_TURN = 4
-_TELL_AGAIN_S = 1.0
-"""While those at the front stay the same, and no device changes, their waits only grow shorter:
-that is told from time to time."""
 
 
 class Affects(Enum):
@@ -77,10 +73,9 @@ class Announcer:
         self._left: dict[tuple[str, str], tuple[int, str]] = {}
         self._ended: dict[str, Job] = {}
         self._next = FRONT
-        self._front: list[str] = []
-        """Whom the waits are of."""
-        self._waits: list[float | None] = []
-        self._told_s = 0.0
+        self._front: list[Job] = []
+        """Those that were the first of the queue when it was told last."""
+        self._waits = KeptWaits()
 
     def job(self, job: str) -> JobView | None:
         """A waiting or running job, as it was announced last."""
@@ -156,22 +151,20 @@ class Announcer:
         now: float,
         effects: list[Effect],
     ) -> None:
-        word_of = cache(partial(waits_for, state))
-        front = state.queue.line.front(FRONT)
-        names = [job.request.job for job in front]
-        same = len(front) == FRONT and names == self._front
-        if affects is Affects.ALL or not same or now - self._told_s > _TELL_AGAIN_S:
-            self._front, self._told_s = names, now
-            self._waits = forecast(state, front, now, _MOST_LANES)
-            for position, (job, wait_s) in enumerate(zip(front, self._waits, strict=True), start=1):
-                self._tell_waiting(state, job, position, wait_s, word_of(job.model), effects)
+        why_of = cache(partial(_why, state))
+        front = state.queue.line.part(0, FRONT)
+        if self._waits.play(state, front, now) or affects is Affects.ALL or front != self._front:
+            self._front = front
+            waits = self._waits.of_front(state, front)
+            for position, (job, wait_s) in enumerate(zip(front, waits, strict=True), start=1):
+                self._tell_waiting(state, job, position, wait_s, why_of(job.model), effects)
         if len(state.queue) <= FRONT:
             return
         for job in [*touched, *self._in_turn(state)]:
             position = state.queue.position(job) if job.state is JobState.QUEUED else 0
             if position > FRONT:
-                wait_s = further_back(state, position, self._waits)
-                self._tell_waiting(state, job, position, wait_s, word_of(job.model), effects)
+                wait_s = self._waits.further_back(state, position)
+                self._tell_waiting(state, job, position, wait_s, why_of(job.model), effects)
 
     def _in_turn(self, state: State) -> list[Job]:
         """The next few that stand further back."""
@@ -186,26 +179,35 @@ class Announcer:
         job: Job,
         position: int,
         wait_s: float | None,
-        word: str,
+        why: tuple[str, str],
         effects: list[Effect],
     ) -> None:
         """Where something about the waiting job is not as it was told last."""
+        word, reason = why
         told = self._jobs.get(job.request.job)
-        expected_s = None if wait_s is None else rounded(wait_s)
         if (
             told is None
-            or told.position != position
-            or told.expected_wait_s != expected_s
             or told.waiting_for != word
             or told.state is not job.state
             or told.priority is not job.priority
         ):
             self._tell(job_view(state, job, position, wait_s, word), effects)
+        elif told.position != position or told.expected_wait_s != wait_s:
+            view = self._jobs[told.job] = msgspec.structs.replace(
+                told, position=position, expected_wait_s=wait_s, reason=reason
+            )
+            effects.append(AnnounceJob(view))
 
     def _tell(self, view: JobView, effects: list[Effect]) -> None:
         if self._jobs.get(view.job) != view:
             self._jobs[view.job] = view
             effects.append(AnnounceJob(view))
+
+
+def _why(state: State, model: str) -> tuple[str, str]:
+    """What those who wait for the model wait for, in a word and in a sentence."""
+    word = waits_for(state, model)
+    return word, wait_reason(state, word)
 
 
 def _ageless(view: SlotView) -> SlotView:

@@ -51,7 +51,7 @@ class Changes:
             state.running[job.id] = device.running[job.id] = job
             job.state, job.device = JobState.RUNNING, device.name
             job.started_s = job.moved_s = now
-            job.overtaken_s, job.due, job.reason, job.step = None, False, Reason.SHARE, 0
+            job.overtaken_s, job.reason, job.step = None, Reason.SHARE, 0
             job.batch = len(jobs)
             # The first holds what is left of the division, so that no byte is lost.
             part_bytes = working_bytes // len(jobs)

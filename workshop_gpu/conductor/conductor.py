@@ -40,6 +40,7 @@ from workshop_gpu.conductor.learned import Learned
 from workshop_gpu.conductor.ledger import Ledger
 from workshop_gpu.conductor.limits import Limits
 from workshop_gpu.conductor.offering import under
+from workshop_gpu.conductor.orders import Evict, Load, Run
 from workshop_gpu.conductor.policy import Policy
 from workshop_gpu.conductor.records import Device, Model, State
 from workshop_gpu.conductor.reports import DeviceFact, JobFact, Reports, SlotFact
@@ -273,7 +274,7 @@ class Conductor:
             match decision.step:
                 case granting.Grant(device, reservation):
                     self._reservations.grant(reservation, state.devices[device], now)
-                case dispatch.Evict(name, model, because, _):
+                case Evict(name, model, because, _):
                     self._changes.evict(state.devices[name], model, because, "", now)
                 case None:
                     break
@@ -291,19 +292,19 @@ class Conductor:
             ordered = True
             device = state.devices[order.device]
             match order:
-                case dispatch.Run():
+                case Run():
                     self._mark_overtaken(order, now)
                     changes.run(device, order.jobs, now)
-                case dispatch.Load():
+                case Load():
                     changes.load(device, order.model, now)
-                case dispatch.Evict():
+                case Evict():
                     if order.room_for:
                         state.models[order.model].pushed_out_s = now
                     changes.evict(device, order.model, order.because, order.room_for, now)
         state.without_room = decision.without_room
         return ordered
 
-    def _mark_overtaken(self, order: dispatch.Run, now: float) -> None:
+    def _mark_overtaken(self, order: Run, now: float) -> None:
         """Those who wait on though they are before one who begins. Whoever is drawn together with
         others begins before some more."""
         ordering, first, last = self._changes.ordering, order.jobs[0], order.jobs[-1]

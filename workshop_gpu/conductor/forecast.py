@@ -32,37 +32,28 @@ def forecast(state: State, jobs: list[Job], now: float, most_lanes: int) -> list
         for until_s, name in islice(state.lanes, most_lanes)
         if name not in state.closed
     ]
-    loads: dict[str, float | None] = {}
-    for job in jobs:
-        if job.model not in loads:
-            known = job.model in state.models
-            loads[job.model] = state.load_s(job.model) if known else None
     turns: dict[tuple[str, int, int, int, str], Turn] = {}
     play: list[Turn] = []
     for job in jobs:
         request = job.request
         kind = (request.model, request.pixels, request.steps, request.batch, request.group)
-        if kind not in turns:
-            turns[kind] = _turn(state, job, loads[job.model])
-        play.append(turns[kind])
-    absent = {name for name in loads if name in state.models and awaits_download(state, name)}
+        turn = turns.get(kind)
+        if turn is None:
+            turn = turns[kind] = _turn(state, job)
+        play.append(turn)
+    waits_s = expected_waits(play, lanes)
+    names = {turn.model for turn in play if turn.model in state.models}
+    absent = {name for name in names if awaits_download(state, name)}
+    if not absent:
+        return waits_s
     return [
-        None if job.model in absent else wait_s
-        for job, wait_s in zip(jobs, expected_waits(play, lanes), strict=True)
+        None if turn.model in absent else wait_s for turn, wait_s in zip(play, waits_s, strict=True)
     ]
 
 
-def further_back(state: State, position: int, front: list[float | None]) -> float | None:
-    """The wait of a job behind those at the front whose waits are known: the mean work of those
-    between, shared by the devices."""
-    if not front or front[-1] is None or not len(state.lanes):
-        return front[-1] if front else None
-    line = state.queue.line
-    return front[-1] + (position - len(front)) * line.work_s / len(line) / len(state.lanes)
-
-
-def _turn(state: State, job: Job, load_s: float | None) -> Turn:
+def _turn(state: State, job: Job) -> Turn:
     group = job.request.group
+    load_s = state.load_s(job.model) if job.model in state.models else None
     if not group or state.settings.batch_limit < 2:
         return Turn(job.model, load_s, state.run_s(job))
 

@@ -18,9 +18,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from workshop_gpu.conductor.dispatch import Evict
 from workshop_gpu.conductor.eviction import Candidate, Standing, choose
 from workshop_gpu.conductor.fairness import Reason, rank
+from workshop_gpu.conductor.orders import Evict
 from workshop_gpu.conductor.queue import Key
 from workshop_gpu.conductor.records import Activity, Device, Reservation, Slot, State
 from workshop_gpu.conductor.states import DeviceState, ReservationState, SlotState

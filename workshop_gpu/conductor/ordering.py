@@ -37,8 +37,6 @@ class Ordering:
         """The job waits no longer, and pays for the loads that were made meanwhile."""
         state = self._state
         state.queue.remove(job)
-        if job.due:
-            self._forget_due(job)
         state.shares.charge(job.participant, state.tolls.sum_s(job.model) - job.toll_s)
         state.touched_jobs[job.id] = None
 
@@ -77,9 +75,7 @@ class Ordering:
         shall not wait longer for its turn than the first: so the time that those before it take
         is part of its patience."""
         ahead_s, patience_s = 0.0, self.patience_s(model)
-        for job in self._state.queue.of_model(model, MOST_MARKED):
-            if job.key >= key:
-                return
+        for job in self._state.queue.before(model, key, MOST_MARKED):
             if job.overtaken_s is None:
                 job.overtaken_s = now
                 due_s = now + max(0.0, patience_s - ahead_s)
@@ -105,15 +101,7 @@ class Ordering:
                 self._state.queue.back(job)
                 self.pay(job.participant)
             elif job.overtaken_s is not None:
-                job.due = True
-                self._state.due.setdefault(job.model, {})[job.id] = job
-
-    def _forget_due(self, job: Job) -> None:
-        due = self._state.due
-        job.due = False
-        del due[job.model][job.id]
-        if not due[job.model]:
-            del due[job.model]
+                self._state.queue.fall_due(job)
 
     def _count_rank(self, job: Job, now: float) -> None:
         rise_s = self._state.settings.rise_s

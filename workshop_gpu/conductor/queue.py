@@ -7,8 +7,7 @@ pointers in memory), whoever else waits, and a job's position is known by a sear
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Collection, Iterator
 from typing import Generic, Protocol, TypeVar
 
 from workshop_gpu.conductor.events import JobSubmitted
@@ -27,6 +26,8 @@ class Queued(Protocol):
     def key(self) -> Key: ...
     @property
     def cost_s(self) -> float: ...
+
+    due: bool
 
 
 J = TypeVar("J", bound=Queued)
@@ -49,10 +50,6 @@ class Line(Generic[J]):
     def __iter__(self) -> Iterator[J]:
         return (self._jobs[key] for key in self._keys)
 
-    def front(self, number: int) -> list[J]:
-        """So many from the front."""
-        return [self._jobs[key] for key in self._keys[:number]]
-
     def part(self, begin: int, end: int) -> list[J]:
         """Those from one place to another (counted from 0)."""
         return [self._jobs[key] for key in self._keys[begin:end]]
@@ -64,6 +61,10 @@ class Line(Generic[J]):
     @property
     def last(self) -> J:
         return self._jobs[self._keys[-1]]
+
+    @property
+    def first_key(self) -> Key:
+        return self._keys[0]
 
     def place(self, key: Key) -> int:
         """How many stand before the key."""
@@ -88,6 +89,8 @@ class Queue(Generic[J]):
         self.line: Line[J] = Line()
         """All of them, in their order."""
         self._models: dict[str, Line[J]] = {}
+        self._due: dict[str, Line[J]] = {}
+        """By model, those that were overtaken for as long as they may be."""
         self._groups: dict[tuple[str, str], Line[J]] = {}
         self._sizes: dict[str, dict[int, dict[str, J]]] = {}
         self._participants: dict[str, dict[str, J]] = {}
@@ -114,7 +117,8 @@ class Queue(Generic[J]):
 
     def models(self) -> list[str]:
         """The models for which jobs wait, in the order of the first of each."""
-        return sorted(self._models, key=lambda model: self._models[model].first.key)
+        firsts = sorted((line.first_key, model) for model, line in self._models.items())
+        return [model for _, model in firsts]
 
     def awaits(self, model: str) -> bool:
         """Whether any job waits for the model."""
@@ -124,6 +128,10 @@ class Queue(Generic[J]):
         """The first in the order that waits for the model."""
         line = self._models.get(model)
         return None if line is None else line.first
+
+    def first_of(self, model: str) -> J:
+        """As `first`, where somebody waits for the model."""
+        return self._models[model].first
 
     def waiting(self, model: str) -> int:
         """How many wait for the model."""
@@ -138,7 +146,21 @@ class Queue(Generic[J]):
     def of_model(self, model: str, most: int | None = None) -> list[J]:
         """Those that wait for the model, in their order; at most so many from the front."""
         line = self._models.get(model)
-        return [] if line is None else list(islice(line, most))
+        return [] if line is None else line.part(0, len(line) if most is None else most)
+
+    def before(self, model: str, key: Key, most: int) -> list[J]:
+        """Those that wait for the model and stand before the key; at most so many."""
+        line = self._models.get(model)
+        return [] if line is None else line.part(0, min(most, line.place(key)))
+
+    def due_models(self) -> Collection[str]:
+        """Models for which jobs wait that were overtaken for as long as they may be."""
+        return self._due.keys()
+
+    def first_due_key(self, model: str) -> Key | None:
+        """The place of the first of those."""
+        line = self._due.get(model)
+        return None if line is None else line.first_key
 
     def one_of_each_size(self, model: str) -> list[J]:
         """The first that came of each size."""
@@ -152,7 +174,7 @@ class Queue(Generic[J]):
     def of_group(self, model: str, group: str, most: int) -> list[J]:
         """Those that may be drawn together, in their order; at most so many from the front."""
         line = self._groups.get((model, group)) if group else None
-        return [] if line is None else line.front(most)
+        return [] if line is None else line.part(0, most)
 
     # by those who asked
 
@@ -188,11 +210,20 @@ class Queue(Generic[J]):
         _take(self._models, request.model, job)
         if request.group:
             _take(self._groups, (request.model, request.group), job)
+        if job.due:
+            _take(self._due, request.model, job)
+            job.due = False
         self._forget_size(request)
         for index, name in self._askers(request):
             del index[name][request.job]
             if not index[name]:
                 del index[name]
+
+    def fall_due(self, job: J) -> None:
+        """The job was overtaken for as long as it may be."""
+        if not job.due:
+            job.due = True
+            self._due.setdefault(job.request.model, Line()).add(job)
 
     def out(self, job: J) -> None:
         """Takes the job out of the lines for a moment, while its key changes."""
@@ -201,6 +232,8 @@ class Queue(Generic[J]):
         self._models[request.model].remove(job)
         if request.group:
             self._groups[request.model, request.group].remove(job)
+        if job.due:
+            self._due[request.model].remove(job)
 
     def back(self, job: J) -> None:
         """Puts it into the lines again, at its new place."""
@@ -209,6 +242,8 @@ class Queue(Generic[J]):
         self._models[request.model].add(job)
         if request.group:
             self._groups[request.model, request.group].add(job)
+        if job.due:
+            self._due[request.model].add(job)
 
     def _forget_size(self, request: JobSubmitted) -> None:
         sizes, size = self._sizes[request.model], request.pixels * request.batch

@@ -284,10 +284,13 @@ class Reservation:
 
 @dataclass(slots=True)
 class State:
-    """Everything that the conductor knows. Its methods only look."""
+    """Everything that the conductor knows. But for `count_devices`, its methods only look."""
 
     settings: Settings
     devices: dict[str, Device]
+    most_bytes: tuple[int, ...] = ()
+    """What each device that works or will could give if everything left it; 0 where its size is
+    not known yet."""
     models: dict[str, Model] = field(default_factory=dict)
     queue: "Queue[Job]" = field(default_factory=Queue)
     running: dict[str, Job] = field(default_factory=dict)
@@ -301,8 +304,6 @@ class State:
     """Each model's slots, by device."""
     lanes: Lanes = field(default_factory=Lanes)
     timers: Timers = field(default_factory=Timers)
-    due: dict[str, dict[str, Job]] = field(default_factory=dict)
-    """By model, waiting jobs that were overtaken for as long as they may be."""
     without_room: set[str] = field(default_factory=set)
     """Models for whose jobs there is no room at the moment."""
     suspects: dict[str, None] = field(default_factory=dict)
@@ -319,16 +320,32 @@ class State:
     closed: dict[str, str] = field(default_factory=dict)
     """Devices on which nothing new begins, each with the reservation for which it is kept."""
 
+    def __post_init__(self) -> None:
+        self.count_devices()
+
+    def count_devices(self) -> None:
+        """The state or size of a device changed."""
+        usable = (each for each in self.devices.values() if each.state is not DeviceState.LOST)
+        self.most_bytes = tuple(device.ledger.most_bytes for device in usable)
+
     def job(self, job: str) -> Job | None:
         """A waiting, running or remembered job."""
         return self.queue.get(job) or self.running.get(job) or self.ended.get(job)
 
     def slots(self, model: str, *states: SlotState) -> Iterator[Slot]:
         """The model's slots in one of the states."""
-        return (slot for slot in self.places.get(model, {}).values() if slot.state in states)
+        places = self.places.get(model)
+        if places is None:
+            return iter(())
+        return (slot for slot in places.values() if slot.state in states)
 
     def has_slot(self, model: str, *states: SlotState) -> bool:
-        return next(self.slots(model, *states), None) is not None
+        places = self.places.get(model)
+        if places is not None:
+            for slot in places.values():
+                if slot.state in states:
+                    return True
+        return False
 
     def holds_on(self, model: str) -> list[Hold]:
         return self.holds.of_model(model)

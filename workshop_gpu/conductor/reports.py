@@ -57,6 +57,8 @@ class Reports:
                 )
             case _:
                 pass
+        if not isinstance(event, MemoryRead):
+            self._state.count_devices()
 
     def _died(self, event: WorkerDied, device: Device, now: float) -> None:
         """A worker that never was ready says nothing about those that it would have served."""

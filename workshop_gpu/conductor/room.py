@@ -1,6 +1,6 @@
 """How a device gets room for somebody who wants it: what is free, and what may leave for him."""
 
-from dataclasses import dataclass
+import msgspec
 
 from workshop_gpu.conductor.eviction import Candidate, Standing, choose
 from workshop_gpu.conductor.placement import Option
@@ -13,8 +13,7 @@ LOADS_WORTH = 6.0
 this many of them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(msgspec.Struct, frozen=True):
     """Somebody who wants room for a model: a job with its key, or (None) a hold or a pin."""
 
     model: str

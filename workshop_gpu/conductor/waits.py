@@ -1,6 +1,7 @@
 """How long waiting jobs will wait: their order is played through once with what was learned."""
 
 import heapq
+import math
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -81,15 +82,28 @@ class _Play:
         if together is not None and together.takes_in(turn):
             together.joined += 1
             return together.begins_s
-        starts = [(self._start(turn, number), number) for number in self._where(turn)]
-        known = [(start_s, number) for start_s, number in starts if start_s is not None]
-        if not known:
+        number, start_s = self._soonest(turn)
+        if number is None:
             # Nobody knows which lane it takes, and so nothing is known of those behind it.
             self._lost = True
             return None
-        start_s, number = min(known)
         self._run(turn, number, start_s)
         return start_s
+
+    def _soonest(self, turn: Turn) -> tuple[int | None, float]:
+        """The lane where it would start first (the first of equals), and when."""
+        best, best_s = None, math.inf
+        for number in self._where(turn):
+            lane = self._lanes[number]
+            start_s, ready_s = lane.busy_s, lane.models.get(turn.model)
+            if ready_s is None and turn.load_s is not None:
+                ready_s = lane.transfer_s + turn.load_s
+            if start_s is None or ready_s is None:
+                continue
+            start_s = max(start_s, ready_s)
+            if start_s < best_s or (start_s == best_s and best is not None and number < best):
+                best, best_s = number, start_s
+        return best, best_s
 
     def _where(self, turn: Turn) -> list[int]:
         """The lanes that have its model, and the one that is free first."""
@@ -99,17 +113,6 @@ class _Play:
                 return [*self._by_model.get(turn.model, ()), number]
             heapq.heappop(self._by_time)
         return self._by_model.get(turn.model, [])
-
-    def _start(self, turn: Turn, number: int) -> float | None:
-        lane = self._lanes[number]
-        if lane.busy_s is None:
-            return None
-        ready_s = lane.models.get(turn.model)
-        if ready_s is None:
-            if turn.load_s is None:
-                return None
-            ready_s = lane.transfer_s + turn.load_s
-        return max(lane.busy_s, ready_s)
 
     def _run(self, turn: Turn, number: int, start_s: float) -> None:
         lane = self._lanes[number]

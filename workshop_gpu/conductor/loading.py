@@ -1,0 +1,106 @@
+"""3b and 3c: where the model of a waiting job is loaded, or which device is kept for it."""
+
+from collections.abc import Sequence
+
+from workshop_gpu.conductor.eviction import Standing
+from workshop_gpu.conductor.look import Look, make_room_or_load
+from workshop_gpu.conductor.orders import Order
+from workshop_gpu.conductor.placement import another_is_worth_it, best
+from workshop_gpu.conductor.queue import Key
+from workshop_gpu.conductor.records import Activity, Device, Job, Slot
+from workshop_gpu.conductor.room import Claim
+from workshop_gpu.conductor.states import SlotState
+
+
+def load(look: Look, job: Job) -> Order | None:
+    """Where the model of the first who waits for it can be loaded, or what it waits for."""
+    state, model, claim = look.state, job.model, look.claim(job)
+    ready = [
+        slot
+        for slot in state.slots(model, SlotState.READY)
+        if (slot.device, model) not in look.useless
+    ]
+    if ready and not look.resting and not claim.due:
+        return None
+    loading = list(state.slots(model, SlotState.LOADING))
+    coming = len(loading) + look.making_room[model]
+    if (ready or coming) and not _another_is_worth_it(look, job, claim.due_key, ready, coming):
+        _keep_for(look, claim, loading)
+        return None
+    working_bytes = state.working_bytes(job)
+    devices = look.open(model)
+    worst = Standing.AWAITED if claim.due or not (ready or coming) else Standing.IDLE
+    if (ready or coming) and not claim.due:
+        devices = [device for device in devices if device.name in look.resting]
+    options = [
+        look.option(device, claim, look.to_load(device, model) + working_bytes, worst)
+        for device in devices
+    ]
+    option = best(each for each in options if each is not None)
+    if option is not None:
+        return make_room_or_load(option, model)
+    if not coming and (claim.due or not ready):
+        _wait_for_room(look, claim, working_bytes, alone=not ready)
+    return None
+
+
+def _another_is_worth_it(
+    look: Look, job: Job, due_key: Key | None, ready: Sequence[Slot], coming: int
+) -> bool:
+    state, queue = look.state, look.state.queue
+    devices = [state.devices[slot.device] for slot in ready]
+    load_s = state.estimates.load_guess_s(job.model, state.weights_bytes(job.model))
+    if due_key is not None and not coming:
+        # It is overtaken on other devices for as long as it waits for the one that has it.
+        is_next = any(_is_next(look, due_key, device) for device in devices)
+        return not (is_next and min(map(look.free_in_s, devices), default=0.0) <= load_s)
+
+    def worth(free_in_s: float) -> bool:
+        waiting, work_s = queue.waiting(job.model), queue.work_s(job.model)
+        return another_is_worth_it(waiting, work_s, len(ready), coming, free_in_s, load_s)
+
+    # With a long queue it is even if one of them were free at once: then nobody need look.
+    return worth(0.0) or worth(min(map(look.free_in_s, devices), default=0.0))
+
+
+def _is_next(look: Look, key: Key, device: Device) -> bool:
+    """Whether nobody who could begin on the device is before the key."""
+    ready = [slot.model for slot in device.slots.values() if slot.state is SlotState.READY]
+    firsts = [look.state.queue.first(model) for model in ready]
+    return all(first is None or first.key >= key for first in firsts)
+
+
+def _keep_for(look: Look, claim: Claim, loading: Sequence[Slot]) -> None:
+    """The devices that prepare the claim's model are kept for it."""
+    names = [device.name for device in look.making if device.room_for == claim.model]
+    for name in [*names, *(slot.device for slot in loading)]:
+        look.close(name, claim, _ready_s(look, look.state.devices[name], claim.model))
+
+
+def _ready_s(look: Look, device: Device, model: str) -> float:
+    """Seconds until the model that the device prepares should be ready."""
+    state = look.state
+    load_s = state.estimates.load_guess_s(model, state.weights_bytes(model))
+    if device.activity is not Activity.LOADING:
+        return load_s
+    return max(0.0, load_s - (look.now - device.since_s))
+
+
+def _wait_for_room(look: Look, claim: Claim, working_bytes: int, alone: bool) -> None:
+    """What will be free is reserved, and the device where it is free first is kept. What is
+    reserved for others already is not looked at again."""
+
+    def later(device: Device, worst: Standing) -> bool:
+        needed = look.to_load(device, claim.model) + working_bytes
+        return look.room.later(device, claim, needed, worst)
+
+    devices = [device for device in look.devices if claim.model not in device.slots]
+    unreserved = [device for device in devices if device.name not in look.reserved]
+    able = [device for device in unreserved if later(device, Standing.NOT_YET)]
+    look.reserved.update(device.name for device in able)
+    if alone and devices and not able and len(unreserved) == len(devices):
+        look.without_room.add(claim.model)
+    ends = [device for device in able if later(device, Standing.RUNS)]
+    soonest = min(ends, key=look.free_in_s, default=None)
+    if soonest is not None:
+        look.close(soonest.name, claim, 0.0)

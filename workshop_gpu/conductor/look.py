@@ -1,0 +1,106 @@
+"""One look at the devices: what the steps of `dispatch.py` share and leave for each other."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from workshop_gpu.conductor.eviction import Standing
+from workshop_gpu.conductor.orders import Evict, Load, Order
+from workshop_gpu.conductor.placement import Option
+from workshop_gpu.conductor.queue import Key
+from workshop_gpu.conductor.records import Device, Job, State
+from workshop_gpu.conductor.room import Claim, Room
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """A device that is kept for a job: whoever would not be done in `ready_s` seconds does not
+    begin there if it is due and before him, or of a better class."""
+
+    rank: int
+    due_key: Key | None
+    ready_s: float
+
+    def keeps_out(self, job: Job, run_s: float) -> bool:
+        due = self.due_key is not None and self.due_key < job.key
+        return (due or self.rank < job.rank) and run_s > self.ready_s
+
+
+class Look:
+    """The state at one moment; nothing in it changes while it is looked at.
+
+    `devices`: those where loads and evictions are looked for. `free`: those of them whose transfer
+    lane has nothing to do. `resting`: of all devices, those that compute nothing.
+    """
+
+    def __init__(self, state: State, now: float, devices: Sequence[Device]) -> None:
+        self.state = state
+        self.now = now
+        self.devices = [device for device in devices if device.name not in state.closed]
+        self.free = [device for device in self.devices if device.can_transfer]
+        self.resting = set(state.lanes.idle()) - state.closed.keys()
+        self.room = Room(state, now)
+        self.closed: dict[str, Closed] = {}
+        self.reserved: set[str] = set()
+        self.useless: set[tuple[str, str]] = set()
+        """Devices and models that are ready there, but have no room to run."""
+        self.without_room: set[str] = set()
+        """Models for whose jobs no device has room."""
+
+    @cached_property
+    def making(self) -> list[Device]:
+        """The devices that make room for a model."""
+        return [device for device in self.state.devices.values() if device.room_for]
+
+    @cached_property
+    def making_room(self) -> Counter[str]:
+        """How many devices make room for each model."""
+        return Counter(device.room_for for device in self.making)
+
+    def claim(self, job: Job) -> Claim:
+        """What the job may claim."""
+        return Claim(job.model, job.participant, job.key, self.state.queue.first_due_key(job.model))
+
+    def open(self, model: str) -> list[Device]:
+        """Devices where the model could be loaded: it is not there, and did not fail there."""
+        if not self.state.models[model].facts.on_disk:
+            return []
+        return [device for device in self.free if model not in device.slots]
+
+    def to_load(self, device: Device, model: str) -> int:
+        """Bytes that a load of the model would bring: what is there already is shared."""
+        state = self.state
+        parts = state.estimates.parts(state.models[model].facts)
+        here_bytes = device.ledger.present_bytes(parts) if parts else 0
+        return state.weights_bytes(model) - here_bytes
+
+    def option(
+        self, device: Device, claim: Claim, needed: int, worst: Standing = Standing.AWAITED
+    ) -> Option | None:
+        """How the device gets room for the claim; None where it cannot now."""
+        reserved = device.name in self.reserved and claim.due_key is None
+        if reserved or not device.can_transfer:
+            worst = Standing.NOBODY
+        return self.room.option(device, claim, needed, worst)
+
+    def close(self, device: str, claim: Claim, ready_s: float) -> None:
+        """The device is kept for the claim, unless it is for another."""
+        if device not in self.closed and claim.rank is not None:
+            self.closed[device] = Closed(claim.rank, claim.due_key, ready_s)
+
+    def free_in_s(self, device: Device) -> float:
+        """Seconds until what runs there should have ended; infinite where nobody knows."""
+        if not device.running:
+            return 0.0
+        return float("inf") if device.until_s is None else max(0.0, device.until_s - self.now)
+
+
+def make_room_or_load(option: Option, model: str) -> Order:
+    """The next order on the way to the model's load."""
+    return make_room(option, model) if option.victims else Load(option.device, model)
+
+
+def make_room(option: Option, model: str) -> Order:
+    """The first of those that must leave leaves."""
+    return Evict(option.device, option.victims[0], f"to make room for {model}", model)

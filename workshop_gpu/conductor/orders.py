@@ -1,0 +1,43 @@
+"""What `dispatch.py` and `granting.py` decide: orders that `conductor.py` gives."""
+
+from dataclasses import dataclass, field
+
+from workshop_gpu.conductor.records import Job
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Run the jobs as one batch; `overtaken` are the models whose jobs ahead of it wait."""
+
+    device: str
+    jobs: tuple[Job, ...]
+    overtaken: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Load the model; it fits."""
+
+    device: str
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class Evict:
+    """Make the model leave; `room_for` names the model that needs the room, if any does."""
+
+    device: str
+    model: str
+    because: str
+    room_for: str = ""
+
+
+Order = Run | Load | Evict
+
+
+@dataclass(slots=True)
+class Decision:
+    """The next order, and the models for whose jobs no device that was looked at has room."""
+
+    order: Order | None = None
+    without_room: set[str] = field(default_factory=set)

@@ -1,0 +1,107 @@
+"""3a: which of a model's waiting jobs begins where the model is ready, and with which others."""
+
+from collections.abc import Sequence
+
+from workshop_gpu.conductor.batching import best_size
+from workshop_gpu.conductor.look import Look, make_room
+from workshop_gpu.conductor.orders import Order, Run
+from workshop_gpu.conductor.placement import best
+from workshop_gpu.conductor.records import Device, Job
+from workshop_gpu.conductor.room import Claim
+from workshop_gpu.conductor.states import SlotState
+
+_SIZES_TRIED = 8
+"""Where the first job of a model has no room, so many behind it are asked whether they are
+smaller."""
+
+
+def start(look: Look, model: str, passed: Sequence[str]) -> Order | None:
+    """Runs the first for which there is room, or makes room for its working memory. `passed` are
+    models whose first jobs go before it."""
+    if not look.resting:
+        return None
+    state = look.state
+    places = [
+        slot.device for slot in state.slots(model, SlotState.READY) if slot.device in look.resting
+    ]
+    if not places:
+        return None
+    tried: set[int] = set()
+    for job in state.queue.of_model(model, _SIZES_TRIED):
+        needed = state.working_bytes(job)
+        if needed in tried:
+            continue
+        tried.add(needed)
+        order = _start_one(look, job, needed, places, passed)
+        if order is not None:
+            return order
+    return None
+
+
+def _start_one(
+    look: Look, job: Job, needed: int, places: Sequence[str], passed: Sequence[str]
+) -> Order | None:
+    claim, devices = look.claim(job), look.state.devices
+    run_s = look.state.cost_s(job)
+    allowed = []
+    for name in places:
+        closed = look.closed.get(name)
+        if closed is None or not closed.keeps_out(job, run_s):
+            allowed.append(devices[name])
+    options = [look.option(device, claim, needed) for device in allowed]
+    option = best(each for each in options if each is not None)
+    if option is None:
+        _wait_where_it_is(look, allowed, claim, needed)
+        return None
+    if option.victims:
+        return make_room(option, job.model)
+    jobs = (job,) if option.device in look.closed else _batch(look, job, devices[option.device])
+    return Run(option.device, jobs, (*passed, job.model))
+
+
+def _wait_where_it_is(look: Look, devices: Sequence[Device], claim: Claim, needed: int) -> None:
+    """It can get room later, or others hold it for good: then it is as good as not there."""
+    later = {each.name for each in devices if look.room.later(each, claim, needed)}
+    look.reserved.update(later)
+    look.useless.update((each.name, claim.model) for each in devices if each.name not in later)
+    if devices and not later:
+        look.without_room.add(claim.model)
+
+
+def _batch(look: Look, job: Job, device: Device) -> tuple[Job, ...]:
+    """Those that are drawn together. A batch takes longer than a job: so there is none while
+    somebody is due or of a better class, and nobody who is due is overtaken by it. Whoever ended
+    a worker is drawn alone: the next to die with it would be blamed too."""
+    state, request = look.state, job.request
+    limit = state.settings.batch_limit
+    if limit < 2 or not request.group or job.deaths or device.in_safe_mode:
+        return (job,)
+    if state.queue.line.first.rank < job.rank:
+        return (job,)
+    if any(model != job.model for model in state.queue.due_models()):
+        return (job,)
+    others = [
+        each
+        for each in state.queue.of_group(job.model, request.group, 2 * limit)
+        if each is not job and each.rank == job.rank and _alike(each, job) and not each.deaths
+    ]
+    near = state.queue.of_model(job.model, 2 * limit)
+    due = next((each for each in near if each.due and each.request.group != request.group), None)
+    if due is not None:
+        others = [each for each in others if each.key < due.key]
+
+    def each_s(size: int) -> float | None:
+        together_s = state.run_s(job, size)
+        return None if together_s is None else together_s / size
+
+    free = look.room.free_bytes(device)
+    size = best_size(min(limit, len(others) + 1), each_s)
+    while size > 1 and state.working_bytes(job, size) > free:
+        size -= 1
+    return (job, *others[: size - 1])
+
+
+def _alike(one: Job, other: Job) -> bool:
+    """Whether two jobs of a group are of the same size."""
+    this, that = one.request, other.request
+    return (this.pixels, this.steps, this.batch) == (that.pixels, that.steps, that.batch)

@@ -1,0 +1,66 @@
+"""The expected waits that people are told, between one forecast and the next.
+
+To play the order through costs more than all the rest of an event. So it is done with each event
+only while few wait, and else once a second: a job whose place changes meanwhile keeps the wait that
+was foreseen for it, because whoever was before it still is; one that comes between two others waits
+as long as the one behind it.
+"""
+
+from workshop_gpu.conductor.fetching import awaits_download
+from workshop_gpu.conductor.forecast import forecast
+from workshop_gpu.conductor.records import Job, State
+from workshop_gpu.conductor.waits import rounded
+
+_FEW = 8
+_PLAY_AGAIN_S = 1.0
+_MOST_LANES = 16
+"""Of many devices, so many are looked at: those that are free first."""
+
+
+class KeptWaits:
+    """What was foreseen last, for those who were at the front of the queue then."""
+
+    def __init__(self) -> None:
+        self._told_s: dict[str, float | None] = {}
+        """By job, in the steps in which waits are told."""
+        self._places = 0
+        self._last_s: float | None = None
+        """The wait of the last of those places."""
+        self._played_s = float("-inf")
+
+    def play(self, state: State, front: list[Job], now: float) -> bool:
+        """Foresees anew, if it is time; says whether it was."""
+        if len(front) > _FEW and now - self._played_s < _PLAY_AGAIN_S:
+            return False
+        waits_s = forecast(state, front, now, _MOST_LANES)
+        self._told_s = {
+            job.request.job: None if wait_s is None else rounded(wait_s)
+            for job, wait_s in zip(front, waits_s, strict=True)
+        }
+        self._places, self._last_s = len(front), waits_s[-1] if waits_s else None
+        self._played_s = now
+        return True
+
+    def of_front(self, state: State, front: list[Job]) -> list[float | None]:
+        """The waits of those who are at the front now, as they are told."""
+        told_s: list[float | None] = []
+        behind_s = self.further_back(state, len(front))
+        for job in reversed(front):
+            name = job.request.job
+            if name in self._told_s:
+                behind_s = self._told_s[name]
+                told_s.append(behind_s)
+            else:
+                told_s.append(None if awaits_download(state, job.model) else behind_s)
+        told_s.reverse()
+        return told_s
+
+    def further_back(self, state: State, position: int) -> float | None:
+        """The wait of a job behind those at the front, as it is told: the mean work of those
+        between, shared by the devices."""
+        if self._last_s is None:
+            return None
+        between, line, lanes = position - self._places, state.queue.line, len(state.lanes)
+        if between <= 0 or not lanes:
+            return rounded(self._last_s)
+        return rounded(self._last_s + between * line.work_s / len(line) / lanes)
