@@ -5,6 +5,7 @@ from typing import get_args
 import msgspec
 
 from workshop_gpu.conductor import dispatch, granting
+from workshop_gpu.conductor.accounts import Accounts
 from workshop_gpu.conductor.admission import living_hold, verdict
 from workshop_gpu.conductor.announcing import Affects, snapshot
 from workshop_gpu.conductor.changes import Changes
@@ -91,7 +92,8 @@ class Conductor:
         """Takes one event and returns the effects that follow from it, in their order.
 
         1. A request (submit, cancel, hold, load, evict, policy, reservation) is checked; a
-           refused one raises its `WorkshopError` here. An accepted one changes the records.
+           refused one raises its `WorkshopError` here. An accepted one changes the records, and
+           so do those that the server's last life had accepted.
         2. A fact about a device: it is ready, its worker died (its jobs go back, once), it is
            gone, its memory was read.
         3. A fact about a slot: a load goes on, has ended, has failed; a model has left.
@@ -158,6 +160,13 @@ class Conductor:
     def learned(self) -> Learned:
         """What was measured so far, to be kept for the next life of the server."""
         return self._state.estimates.learned()
+
+    def accounts(self) -> Accounts:
+        """Everybody's account, to be kept with the jobs for the next life of the server."""
+        state = self._state
+        advances = [(job.participant, job.charged_s) for job in state.running.values()]
+        costs_s = {job.id: job.cost_s for job in state.queue}
+        return msgspec.structs.replace(state.shares.accounts(advances), costs_s=costs_s)
 
     def snapshot(self, now: float) -> Snapshot:
         """Everything, at this moment."""

@@ -6,6 +6,7 @@ seconds of one monotonic clock, passed to `Conductor.handle` as `now`.
 
 import msgspec
 
+from workshop_gpu.conductor.accounts import Accounts
 from workshop_gpu.conductor.errors import ErrorReport
 from workshop_gpu.conductor.memory_settings import AUTOMATIC, MemorySettings
 from workshop_gpu.conductor.policy import Policy
@@ -126,6 +127,23 @@ class JobSubmitted(Event, frozen=True):
     batch: int = 1
     priority: Priority = Priority.NORMAL
     group: str = ""
+
+
+class RestoredJob(msgspec.Struct, frozen=True):
+    """A job that an earlier life of the server accepted `waited_s` seconds ago, and never ended;
+    `ran`: a worker had it when that life ended."""
+
+    request: JobSubmitted
+    waited_s: float
+    ran: bool = False
+
+
+class JobsRestored(Event, frozen=True):
+    """The server has started again; once, before all requests. The jobs are in the order in which
+    they were accepted."""
+
+    jobs: tuple[RestoredJob, ...]
+    accounts: Accounts = Accounts()
 
 
 class JobCancelled(Event, frozen=True):

@@ -25,6 +25,8 @@ from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from typing import Protocol, TypeVar
 
+from workshop_gpu.conductor.accounts import Accounts
+
 FORGIVEN_S = 30.0
 """GPU seconds above the level that do not count for who comes back."""
 
@@ -96,12 +98,26 @@ class Shares:
     def enter(self, participant: str) -> None:
         """A job of the participant was accepted."""
         if participant not in self._active:
-            used_s = self._used_s.get(participant)
-            if used_s is not None:
-                _take(self._idle, (used_s, participant))
-            now_s = self._used_s[participant] = max(used_s or 0.0, self._level_s)
+            now_s = self._wake(participant, self._level_s)
             self._starts_s[participant] = max(self._level_s, now_s - FORGIVEN_S)
         self._active[participant] = self._active.get(participant, 0) + 1
+
+    def enter_again(self, participant: str, starts_s: float | None) -> None:
+        """A job of the participant was restored. It comes back from no pause: the account is as it
+        was, and the next job starts there, or at `starts_s` where that was so before."""
+        if participant not in self._active:
+            self._wake(participant, 0.0)
+            if starts_s is not None:
+                self._starts_s[participant] = starts_s
+        self._active[participant] = self._active.get(participant, 0) + 1
+
+    def _wake(self, participant: str, least_s: float) -> float:
+        """The participant is active; returns the account, which is not below `least_s`."""
+        used_s = self._used_s.get(participant)
+        if used_s is not None:
+            _take(self._idle, (used_s, participant))
+        now_s = self._used_s[participant] = max(used_s or 0.0, least_s)
+        return now_s
 
     def leave(self, participant: str) -> None:
         """A job of the participant has ended."""
@@ -139,6 +155,19 @@ class Shares:
         self._used_s[participant] = used_s + seconds_s
         if participant not in self._active:
             insort(self._idle, (used_s + seconds_s, participant))
+
+    def accounts(self, advances: Iterable[tuple[str, float]]) -> Accounts:
+        """All accounts, without what these participants have paid in advance for running jobs."""
+        used_s = dict(self._used_s)
+        for participant, paid_s in advances:
+            used_s[participant] = used_s.get(participant, 0.0) - paid_s
+        return Accounts(self._level_s, used_s, dict(self._starts_s))
+
+    def restore(self, accounts: Accounts) -> None:
+        """The accounts of an earlier life, for shares that nobody has used yet."""
+        self._level_s = accounts.level_s
+        self._used_s = dict(accounts.used_s)
+        self._idle = sorted((used_s, participant) for participant, used_s in self._used_s.items())
 
     def forget_idle(self, most: int = 128) -> None:
         """Drops the accounts that would start at the level anyway, so many at a time."""

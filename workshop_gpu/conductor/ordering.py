@@ -23,11 +23,11 @@ class Ordering:
         self._state = state
         self._in_line = 0
 
-    def add(self, job: Job, now: float) -> None:
-        """The job waits from now on."""
+    def add(self, job: Job, now: float, cost_s: float | None = None) -> None:
+        """The job waits from now on. `cost_s` is what was expected of it, if it waited before."""
         state = self._state
         self._count_rank(job, now)
-        job.cost_s = state.cost_s(job)
+        job.cost_s = state.cost_s(job) if cost_s is None else cost_s
         job.toll_s = state.tolls.sum_s(job.model)
         state.queue.add(job)
         state.touched_jobs[job.id] = None

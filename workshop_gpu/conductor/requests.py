@@ -10,6 +10,7 @@ from workshop_gpu.conductor.events import (
     HoldRenewed,
     HoldTaken,
     JobCancelled,
+    JobsRestored,
     JobSubmitted,
     ModelWanted,
     PolicyChanged,
@@ -17,11 +18,13 @@ from workshop_gpu.conductor.events import (
 from workshop_gpu.conductor.offering import class_of, settings_under, under
 from workshop_gpu.conductor.policy import Policy
 from workshop_gpu.conductor.records import Hold, Job, State
+from workshop_gpu.conductor.restoring import restore
 from workshop_gpu.conductor.states import JobState, SlotState
 from workshop_gpu.conductor.views import hold_view
 
 Request = (
     JobSubmitted
+    | JobsRestored
     | JobCancelled
     | ModelWanted
     | EvictionAsked
@@ -46,6 +49,8 @@ class Requests:
         match event:
             case JobSubmitted():
                 self._submit(event, now)
+            case JobsRestored():
+                restore(self._state, self._changes, event, self._next_number, now)
             case JobCancelled():
                 self._cancel(event, now)
             case HoldTaken():
@@ -63,11 +68,15 @@ class Requests:
                 admission.check_policy(self._state, event.policy)
                 self.follow(event.policy, now)
 
+    def _next_number(self) -> int:
+        """Of the next job that is accepted."""
+        self._accepted += 1
+        return self._accepted
+
     def _submit(self, event: JobSubmitted, now: float) -> None:
         admission.check_job(self._state, event, now)
         self._demand(event.model, now)
-        self._accepted += 1
-        job = Job(event, self._accepted, now)
+        job = Job(event, self._next_number(), now)
         job.priority = class_of(self._state.policy, event.participant, event.priority)
         self._state.shares.enter(event.participant)
         if self._state.settings.wait_limit_s:
