@@ -83,13 +83,13 @@ class Room:
         await self.until(lambda: self.ready(coming) and not self.present(leaving))
         return time.perf_counter() - started
 
-    def submit(self, model: str, params: GenerateParams) -> JobRecord:
-        return self.runtime.submit(Participant("benchmark", "benchmark"), model, params)
+    async def submit(self, model: str, params: GenerateParams) -> JobRecord:
+        return await self.runtime.submit(Participant("benchmark", "benchmark"), model, params)
 
     async def draw(self, model: str, params: GenerateParams) -> Drawing:
         """One picture. Raises RuntimeError if the job fails."""
         started = time.perf_counter()
-        record = self.submit(model, params)
+        record = await self.submit(model, params)
         await self.runtime.finished(record.id)
         wait_s = time.perf_counter() - started
         if record.view is None or record.view.error is not None or not record.saved_images:

@@ -115,7 +115,7 @@ async def second_gpu(run: Run) -> None:
     async with open_room(run.devices[:2], models, run.work / "two") as room:
         await room.load("large")
         started = time.perf_counter()
-        records = [room.submit("large", run.params(4 * run.steps, seed)) for seed in range(2)]
+        records = [await room.submit("large", run.params(4 * run.steps, seed)) for seed in range(2)]
         await room.until(lambda: all(room.ready("large", device) for device in room.devices))
         run.add("a second GPU loads what the first has", time.perf_counter() - started, 2.5)
         for record in records:
@@ -160,7 +160,7 @@ async def _asked_by_a_job(run: Run, room: Room, model: str) -> float:
     """Seconds from a request for a picture until its model is ready, as a participant waits."""
     await room.settled()
     started = time.perf_counter()
-    record = room.submit(model, run.params(1))
+    record = await room.submit(model, run.params(1))
     await room.until(lambda: room.ready(model))
     seconds_s = time.perf_counter() - started
     await room.runtime.finished(record.id)
@@ -199,7 +199,7 @@ async def _killed(run: Run, room: Room) -> None:
     """From the worker's death to the first step of a picture with the model that it had."""
     await room.kill_worker()
     started = time.perf_counter()
-    record = room.submit("large", run.params(FEW_STEPS))
+    record = await room.submit("large", run.params(FEW_STEPS))
     await room.until(lambda: any(job.step > 0 for job in room.runtime.snapshot().jobs))
     seconds_s = time.perf_counter() - started
     run.add("worker killed, to the first step of the next picture", seconds_s, 3)

@@ -21,8 +21,8 @@ class ServerProcess:
     """Use it in a `with` statement, or call `start` and `stop`.
 
     `devices` are the server's, `args` go to `jupyter server` (or to `app`, such as "lab"). All
-    of Jupyter's folders lie in `folder`, a new temporary one unless given. The log is in `log`;
-    where a test failed, `keep_log` prints it.
+    of Jupyter's folders lie in `folder`, a new temporary one unless given. `port` 0 is any. The
+    log is in `log`; where a test failed, `keep_log` prints it.
     """
 
     def __init__(
@@ -33,6 +33,7 @@ class ServerProcess:
         app: str = "server",
         folder: Path | None = None,
         env: dict[str, str] | None = None,
+        port: int = 0,
     ) -> None:
         self._own_folder = folder is None
         self.folder = folder or Path(tempfile.mkdtemp(prefix="workshop-gpu-"))
@@ -43,6 +44,7 @@ class ServerProcess:
         self._args = args
         self._app = app
         self._env = env or {}
+        self._port = port
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -88,7 +90,7 @@ class ServerProcess:
         command = [
             *(sys.executable, "-m", "jupyter", self._app, "--no-browser", "--allow-root"),
             "--ip=127.0.0.1",
-            "--port=0",
+            f"--port={self._port}",
             f"--IdentityProvider.token={self.token}",
             f"--ServerApp.root_dir={self.root_dir}",
             "--ServerApp.jpserver_extensions=workshop_gpu=True",

@@ -35,14 +35,14 @@ def view(job, state, started_s=-1.0):
 
 
 def test_a_participants_jobs_come_newest_first_and_nobody_elses():
-    records = JobRecords(kept=10)
+    records = JobRecords()
     for job, who in (("1", "ann"), ("2", "ben"), ("3", "ann")):
         records.add(record(job, who))
     assert [found.id for found in records.of("ann")] == ["3", "1"]
 
 
 def test_times_are_noted_once():
-    records = JobRecords(kept=10)
+    records = JobRecords()
     records.add(record("1"))
     started = records.update(view("1", JobState.RUNNING, started_s=0.0)).started_at
     assert started is not None
@@ -52,17 +52,17 @@ def test_times_are_noted_once():
     assert ended.ended_at >= started
 
 
-def test_only_ended_jobs_expire_and_the_oldest_first():
-    records = JobRecords(kept=1)
-    for job in "123":
+def test_a_job_that_is_removed_is_unknown_also_to_its_owner():
+    records = JobRecords()
+    for job in "12":
         records.add(record(job))
-    records.update(view("2", JobState.DONE))
-    records.update(view("3", JobState.CANCELLED))
-    assert records.expired() == ["2"]
-    assert records.get("1").id == "1"
+    records.remove("1")
+    assert [found.id for found in records.of("ann")] == ["2"]
     with pytest.raises(JobUnknown):
-        records.get("2")
+        records.get("1")
+    records.remove("2")
+    assert records.of("ann") == []
 
 
 def test_a_view_of_a_forgotten_job_changes_nothing():
-    assert JobRecords(kept=1).update(view("1", JobState.DONE)) is None
+    assert JobRecords().update(view("1", JobState.DONE)) is None

@@ -35,6 +35,7 @@ STATUS = {
     "out_of_memory": 503,
     "model_unavailable": 503,
     "time_limit": 504,
+    "disk_full": 507,
 }
 """HTTP status per kind; 500 for every other."""
 

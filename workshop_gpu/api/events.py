@@ -59,6 +59,7 @@ class EventsHandler(WorkshopHandler):
         views = await self.views()
         while not (self._gone or log.closed):
             if position is None:
+                await self.runtime.settled()
                 position = log.position
                 self._write(views.snapshot(), position)
             try:
@@ -66,6 +67,8 @@ class EventsHandler(WorkshopHandler):
             except FellBehind:
                 position = None
                 continue
+            if news:
+                await self.runtime.settled()  # nobody hears what the journal does not know
             for place, entry in news:
                 position = place
                 event = views.event(entry)

@@ -18,6 +18,7 @@ class OwnJobHandler(WorkshopHandler):
 
     async def own_job(self, job: str) -> JobRecord:
         """Raises JobUnknown."""
+        await self.runtime.settled()
         record = self.runtime.jobs.get(job)
         if record.participant.id != self.participant.id and not await self.is_admin():
             raise JobUnknown(job)
@@ -30,6 +31,7 @@ class JobsHandler(WorkshopHandler):
     @authenticated
     @authorized
     async def get(self) -> None:
+        await self.runtime.settled()
         views = await self.views()
         if self.get_query_argument("all", "") not in ("", "0"):
             if not await self.is_admin():
@@ -47,7 +49,7 @@ class JobsHandler(WorkshopHandler):
         if priority < Priority.NORMAL and not await self.is_admin():
             raise NotAllowed(f'Only the instructor may submit with priority "{request.priority}".')
         params = complete(request, spec)
-        record = self.runtime.submit(self.participant, spec.id, params, priority)
+        record = await self.runtime.submit(self.participant, spec.id, params, priority)
         self.set_header("Location", f"{self.base_url}workshop-gpu/api/jobs/{record.id}")
         self.answer((await self.views()).job(record), status=201)
 
@@ -68,6 +70,7 @@ class JobHandler(OwnJobHandler):
         self.runtime.cancel(record.id)
         if record.participant.id != self.participant.id:
             await self.note("cancelled a job", record.id, {"of": record.participant.name})
+        await self.runtime.settled()
         self.answer((await self.views()).job(record))
 
 

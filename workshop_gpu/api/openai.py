@@ -121,6 +121,7 @@ class OpenAIImagesHandler(OpenAIHandler):
     """Draws images and answers with them."""
 
     _record: JobRecord | None = None
+    _gone = False
 
     @authenticated
     @authorized
@@ -142,7 +143,9 @@ class OpenAIImagesHandler(OpenAIHandler):
             ),
             spec,
         )
-        record = self._record = self.runtime.submit(self.participant, spec.id, params)
+        record = self._record = await self.runtime.submit(self.participant, spec.id, params)
+        if self._gone:
+            self.on_connection_close()
         await self.runtime.finished(record.id)
         _raise_unless_done(record)
         images = [
@@ -153,6 +156,7 @@ class OpenAIImagesHandler(OpenAIHandler):
 
     def on_connection_close(self) -> None:
         """Nobody waits for the images any more."""
+        self._gone = True
         if self._record is not None and not self._record.ended:
             with suppress(WorkshopError):
                 self.runtime.cancel(self._record.id)

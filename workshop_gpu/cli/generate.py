@@ -27,7 +27,7 @@ from workshop_gpu.conductor.errors import (
 from workshop_gpu.conductor.states import JobState, SlotState
 from workshop_gpu.host.devices import find_devices
 from workshop_gpu.host.records import JobRecord, Participant
-from workshop_gpu.host.runtime import CatalogueRead, Runtime, RuntimeSettings
+from workshop_gpu.host.runtime import Runtime, RuntimeSettings
 from workshop_gpu.worker.protocol import GenerateParams
 
 
@@ -132,8 +132,8 @@ class _Run:
         """The images, or none where the person cancelled. Raises WorkshopError."""
         self._line.show(f"starting {self._settings.devices[0].id}")
         async with self._runtime.running() as runtime:
-            await self._catalogue_read()
-            record = runtime.submit(Participant("cli", "you"), spec.id, params)
+            await runtime.catalogue_read()
+            record = await runtime.submit(Participant("cli", "you"), spec.id, params)
             loop = asyncio.get_running_loop()
             loop.add_signal_handler(signal.SIGINT, self._cancel, record)
             try:
@@ -142,12 +142,6 @@ class _Run:
                 loop.remove_signal_handler(signal.SIGINT)
             paths = [runtime.images.path(record.id, i) for i in range(record.saved_images)]
             return [path.read_bytes() for path in paths]
-
-    async def _catalogue_read(self) -> None:
-        events = self._runtime.events
-        position = 0
-        while not any(isinstance(event, CatalogueRead) for _, event in events.after(position)):
-            await events.grown(events.position)
 
     def _cancel(self, record: JobRecord) -> None:
         """The first Ctrl-C cancels the job in good order, the next one ends the process."""

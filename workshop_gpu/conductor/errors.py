@@ -290,6 +290,19 @@ class TimeLimit(WorkshopError):
         )
 
 
+class DiskFull(WorkshopError):
+    """What has to be kept cannot be written to the server's disk."""
+
+    kind = "disk_full"
+
+    def __init__(self, what: str, problem: str) -> None:
+        super().__init__(
+            f"{what}: the server's disk is full, or its quota is used up ({problem}). Tell the "
+            "instructor; once there is room again, so is work.",
+            problem=problem,
+        )
+
+
 class NoDevice(WorkshopError):
     """This server has no GPU worker that could do the work."""
 

@@ -5,9 +5,21 @@ import re
 import shutil
 from pathlib import Path
 
+import msgspec
+
 from workshop_gpu.conductor.errors import JobUnknown
 
 _JOB_ID = re.compile(r"[0-9a-f]{32}")
+_PNG_END = b"IEND\xaeB`\x82"
+
+
+class Stored(msgspec.Struct, frozen=True):
+    """A job's images on disk: how many, their bytes, and when they were written (seconds since
+    1970)."""
+
+    images: int
+    bytes: int
+    at: float
 
 
 class ImageStore:
@@ -29,12 +41,32 @@ class ImageStore:
             for index, image in enumerate(images):
                 with open(unfinished / f"{index}.png", "wb") as file:
                     file.write(image)
+                    file.flush()
+                    os.fsync(file.fileno())
             os.rename(unfinished, target)
+            _sync_folder(self._folder)
         except OSError:
             # A full disk is not made fuller by what nobody will ever see.
             shutil.rmtree(unfinished, ignore_errors=True)
             raise
         return sum(len(image) for image in images)
+
+    def contents(self) -> dict[str, Stored]:
+        """What is there, by job; images that are not whole do not count. What an interrupted
+        `save` left is deleted."""
+        found: dict[str, Stored] = {}
+        try:
+            folders = list(self._folder.iterdir())
+        except OSError:
+            return found
+        for folder in folders:
+            if folder.name.endswith(".part"):
+                shutil.rmtree(folder, ignore_errors=True)
+            elif _JOB_ID.fullmatch(folder.name):
+                whole = [path.stat() for path in folder.glob("*.png") if _is_whole(path)]
+                at = max((each.st_mtime for each in whole), default=0.0)
+                found[folder.name] = Stored(len(whole), sum(each.st_size for each in whole), at)
+        return found
 
     def path(self, job: str, index: int) -> Path:
         """Where image `index` of a job lies. Raises JobUnknown where there is none."""
@@ -51,3 +83,21 @@ class ImageStore:
         if not _JOB_ID.fullmatch(job):
             raise JobUnknown(job)
         return self._folder / job
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        with open(path, "rb") as file:
+            file.seek(-len(_PNG_END), os.SEEK_END)
+            return file.read() == _PNG_END
+    except OSError:
+        return False
+
+
+def _sync_folder(folder: Path) -> None:
+    """What was renamed in the folder outlives a power cut."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

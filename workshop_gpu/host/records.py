@@ -1,25 +1,27 @@
 """What the host knows of a job beyond the conductor's numbers: the prompt, who, times, images."""
 
 import time
-from collections import OrderedDict
 from collections.abc import Iterator
 
 import msgspec
 
 from workshop_gpu.conductor.effects import JobView
 from workshop_gpu.conductor.errors import JobUnknown
+from workshop_gpu.conductor.states import Priority
 from workshop_gpu.worker.protocol import GenerateParams
 
 
 class Participant(msgspec.Struct, frozen=True):
     """Against whose share a job counts: a kernel of this server, or a person.
 
-    `id` never changes while the kernel or the login lives; `name` is what others see.
+    `id` never changes while the kernel or the login lives; `name` is what others see. `notebook`
+    is the path of a kernel's notebook, "" where it has none.
     """
 
     id: str
     name: str
     kernel: str | None = None
+    notebook: str = ""
 
 
 class JobRecord(msgspec.Struct):
@@ -34,6 +36,8 @@ class JobRecord(msgspec.Struct):
     started_at: float | None = None
     ended_at: float | None = None
     saved_images: int = 0
+    saved_bytes: int = 0
+    priority: Priority = Priority.NORMAL
     seconds_s: float | None = None
     """What the worker took for it, without waiting and loading."""
 
@@ -56,20 +60,26 @@ class JobRecord(msgspec.Struct):
 
 
 class JobRecords:
-    """All jobs of this server's life that are still remembered, oldest first."""
+    """All jobs that are still remembered, oldest first."""
 
-    def __init__(self, kept: int) -> None:
-        self._kept = kept
-        self._records: OrderedDict[str, JobRecord] = OrderedDict()
+    def __init__(self) -> None:
+        self._records: dict[str, JobRecord] = {}
+        self._of: dict[str, dict[str, JobRecord]] = {}
 
     def __iter__(self) -> Iterator[JobRecord]:
         return iter(self._records.values())
 
     def add(self, record: JobRecord) -> None:
         self._records[record.id] = record
+        self._of.setdefault(record.participant.id, {})[record.id] = record
 
     def remove(self, job: str) -> None:
-        self._records.pop(job, None)
+        record = self._records.pop(job, None)
+        if record is not None:
+            own = self._of[record.participant.id]
+            del own[job]
+            if not own:
+                del self._of[record.participant.id]
 
     def get(self, job: str) -> JobRecord:
         """Raises JobUnknown."""
@@ -84,11 +94,7 @@ class JobRecords:
 
     def of(self, participant: str) -> list[JobRecord]:
         """A participant's jobs, newest first."""
-        return [
-            record
-            for record in reversed(self._records.values())
-            if record.participant.id == participant
-        ]
+        return list(reversed(self._of.get(participant, {}).values()))
 
     def update(self, view: JobView) -> JobRecord | None:
         """Takes over the conductor's view of a job and notes when it started and ended."""
@@ -101,11 +107,3 @@ class JobRecords:
         if view.state.ended and record.ended_at is None:
             record.ended_at = time.time()
         return record
-
-    def expired(self) -> list[str]:
-        """Takes out the oldest ended jobs beyond those kept; returns their ids."""
-        ended = [record.id for record in self._records.values() if record.ended]
-        gone = ended[: max(0, len(ended) - self._kept)]
-        for job in gone:
-            del self._records[job]
-        return gone

@@ -17,7 +17,7 @@ from workshop_gpu import __version__
 from workshop_gpu.catalogue.catalogue import Catalogue
 from workshop_gpu.conductor import effects, events
 from workshop_gpu.conductor.conductor import Conductor, Settings
-from workshop_gpu.conductor.errors import ErrorReport, ModelUnavailable, WorkshopError
+from workshop_gpu.conductor.errors import JobEnded, ModelUnavailable, WorkshopError
 from workshop_gpu.conductor.policy import Policy
 from workshop_gpu.conductor.states import Priority
 from workshop_gpu.host.devices import DeviceConfig
@@ -26,9 +26,12 @@ from workshop_gpu.host.driver import Driver
 from workshop_gpu.host.event_log import EventLog
 from workshop_gpu.host.foreign import ForeignProcesses
 from workshop_gpu.host.image_store import ImageStore
+from workshop_gpu.host.journal_records import request_of
+from workshop_gpu.host.keeper import Keeper
 from workshop_gpu.host.kept import Kept
-from workshop_gpu.host.records import JobRecord, JobRecords, Participant
+from workshop_gpu.host.records import JobRecord, Participant
 from workshop_gpu.host.reserving import Reservations
+from workshop_gpu.host.retention import Limits
 from workshop_gpu.host.spare import SpareWorker
 from workshop_gpu.host.supervisor import Supervisor, WorkerEnd
 from workshop_gpu.host.weight_pool import WeightPool
@@ -46,7 +49,8 @@ _LEARNED_S = 5.0
 
 class RuntimeSettings(msgspec.Struct, frozen=True):
     """How a runtime is set up. `threads` is the number of CPU threads per worker (0: its own
-    choice), `kept_jobs` how many ended jobs and their images are remembered. `pool_bytes` is the
+    choice), `keep` says what is kept of ended jobs, `journal` where they are noted (None: in the
+    data folder). `pool_bytes` is the
     weight pool's budget (None: half of the memory that is available at the start; 0: no pool),
     `spare_worker` whether a process stands by for a worker that dies. A worker that gives no sign
     of life for `silence_limit_s` is ended (0: never)."""
@@ -54,7 +58,8 @@ class RuntimeSettings(msgspec.Struct, frozen=True):
     devices: tuple[DeviceConfig, ...]
     data_folder: Path
     threads: int = 0
-    kept_jobs: int = 1000
+    keep: Limits = Limits()
+    journal: Path | None = None
     pool_bytes: int | None = None
     spare_worker: bool = False
     silence_limit_s: float = 60.0
@@ -108,7 +113,6 @@ class Runtime:
         self.events: EventLog[LogEntry] = EventLog()
         self.life = uuid.uuid4().hex[:12]
         self.started_at = time.time()
-        self.jobs = JobRecords(settings.kept_jobs)
         self.images = ImageStore(settings.data_folder / "images")
         self.device_names = {device.id: device.name for device in settings.devices}
         self.downloads = Downloads(lambda: self.events.append(CatalogueRead()))
@@ -119,6 +123,10 @@ class Runtime:
         names = tuple(device.name for device in settings.devices)
         self.kept = Kept(settings.data_folder, self.policy, names, self._log)
         self._conductor = Conductor(settings.conductor, devices, self.kept.read_learned())
+        journal = settings.journal or settings.data_folder / "journal.sqlite3"
+        accounts = self._conductor.accounts
+        self.keeper = Keeper(journal, self.images, settings.keep, accounts, self._log)
+        self.jobs = self.keeper.records
         self._driver = Driver(self._conductor, self._carry_out, self._log)
         self.reservations = Reservations(self._ask, self._reservation, devices)
         self.foreign = foreign or ForeignProcesses()
@@ -163,6 +171,7 @@ class Runtime:
         if self._task is not None:
             await self._task
             await self.kept.keep_learned(self._conductor.learned())
+        await self.keeper.journal.close()
         self.pool.close()
 
     @asynccontextmanager
@@ -184,6 +193,7 @@ class Runtime:
             self._group = group
             await self._read_catalogue()
             await self._restore()
+            self._tell(await self.keeper.restore())
             self._first_reading.set()
             for supervisor in self._supervisors.values():
                 group.start_soon(supervisor.run)
@@ -263,42 +273,41 @@ class Runtime:
             if time.monotonic() >= learned_at + _LEARNED_S:
                 learned_at = time.monotonic()
                 await self.kept.keep_learned(self._conductor.learned())
-            for job in self.jobs.expired():
-                await anyio.to_thread.run_sync(self.images.forget, job)
+            await self.keeper.look_after()
 
     # requests
 
-    def submit(
+    async def submit(
         self,
         participant: Participant,
         model: str,
         params: GenerateParams,
         priority: Priority = Priority.NORMAL,
+        job: str = "",
     ) -> JobRecord:
-        """Accepts a checked request as a job."""
-        job = uuid.uuid4().hex
-        record = JobRecord(job, participant, model, params, submitted_at=time.time())
+        """Accepts a checked request as a job; it is in the journal when this returns. `job` is its
+        id (32 hexadecimal digits), unless one is to be made. Raises DiskFull too."""
+        job = job or uuid.uuid4().hex
+        record = JobRecord(job, participant, model, params, time.time(), priority=priority)
         self.jobs.add(record)
         try:
-            self._ask(
-                events.JobSubmitted(
-                    job=job,
-                    participant=participant.id,
-                    kernel=participant.kernel,
-                    model=model,
-                    steps=params.steps * params.images,
-                    pixels=params.width * params.height,
-                    batch=params.batch,
-                    priority=priority,
-                    group=record.group,
-                )
-            )
+            self._ask(request_of(record))
         except WorkshopError:
             self.jobs.remove(job)
+            raise
+        try:
+            await self.keeper.accepted(record)
+        except WorkshopError:
+            with suppress(WorkshopError):
+                self.cancel(job)
             raise
         return record
 
     def cancel(self, job: str) -> None:
+        """Raises JobUnknown or JobEnded."""
+        record = self.jobs.get(job)
+        if record.view is not None and record.view.state.ended:
+            raise JobEnded(job, record.view.state.value)
         self._ask(events.JobCancelled(job))
 
     def load(self, model: str) -> None:
@@ -332,6 +341,10 @@ class Runtime:
         self._tell(events.KernelGone(kernel))
 
     # looking
+
+    async def settled(self) -> None:
+        """Returns once what is known now is in the journal: then it may be told."""
+        await self.keeper.journal.settled()
 
     def hold(self, hold: str) -> effects.HoldView:
         """A living hold. Raises HoldUnknown or HoldEnded."""
@@ -397,7 +410,7 @@ class Runtime:
         self.events.append(effect)
         match effect:
             case effects.AnnounceJob(view):
-                self.jobs.update(view)
+                self.keeper.update(view)
             case effects.AnnounceReservation(reservation, ended) if ended:
                 self.reservations.ended(reservation.reservation)
             case effects.AnnouncePolicy(policy):
@@ -432,25 +445,9 @@ class Runtime:
                     Preview(report.job, report.step, report.steps, report.image, report.preview)
                 )
             case protocol.Done():
-                self._tell(await self._save(report))
+                self._tell(await self.keeper.save(report))
         for fact in facts(device.id, report, self._processes.get(device.id)):
             self._tell(fact)
-
-    async def _save(self, done: protocol.Done) -> events.Event:
-        """The images are on disk before the job is done; without them it has failed."""
-        try:
-            await anyio.to_thread.run_sync(self.images.save, done.job, done.images)
-        except OSError as error:
-            problem = ErrorReport(
-                "images_not_saved",
-                f"The images were made but could not be written to disk: {error.strerror}. "
-                "Tell the instructor; the server's disk may be full.",
-            )
-            return events.JobFailed(done.job, problem)
-        with suppress(WorkshopError):
-            record = self.jobs.get(done.job)
-            record.saved_images, record.seconds_s = len(done.images), done.seconds_s
-        return events.JobFinished(done.job, done.seconds_s, done.peak_bytes, done.batch)
 
     def _on_worker_end(self, device: DeviceConfig, end: WorkerEnd) -> None:
         if self._stopping.is_set():

@@ -1,0 +1,157 @@
+"""Jobs outlive the server: their records, the journal and the pictures on disk belong together."""
+
+import errno
+import logging
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import anyio
+import msgspec
+
+from workshop_gpu.conductor import effects, events
+from workshop_gpu.conductor.accounts import Accounts
+from workshop_gpu.conductor.errors import DiskFull, ErrorReport
+from workshop_gpu.conductor.states import JobState
+from workshop_gpu.host.image_store import ImageStore, Stored
+from workshop_gpu.host.journal import Journal
+from workshop_gpu.host.journal_records import entry_of, record_of, request_of
+from workshop_gpu.host.journal_rows import Entry
+from workshop_gpu.host.records import JobRecord, JobRecords
+from workshop_gpu.host.retention import Kept, Limits, expired
+from workshop_gpu.worker import protocol
+
+_LOOK_S = 30.0
+"""How often it is looked whether something is to be forgotten."""
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class Keeper:
+    """On the event loop's thread. `accounts` gives everybody's account of GPU seconds."""
+
+    def __init__(
+        self,
+        path: Path,
+        images: ImageStore,
+        limits: Limits,
+        accounts: Callable[[], Accounts],
+        log: logging.Logger,
+    ) -> None:
+        self.records = JobRecords()
+        self.limits = limits
+        self.journal = Journal(path, log, accounts, lambda: map(entry_of, self.records))
+        self._images = images
+        self._log = log
+        self._orphans: dict[str, Stored] = {}
+        """Pictures of jobs that nobody knows any more."""
+        self._looked_at = float("-inf")
+
+    @property
+    def image_bytes(self) -> int:
+        """Of all pictures that are kept."""
+        return sum(kept.image_bytes for kept in self._kept())
+
+    # the server's lives
+
+    async def restore(self) -> events.JobsRestored:
+        """Takes in what earlier lives left; gives the jobs that have not ended."""
+        entries, accounts = await self.journal.open()
+        stored = await anyio.to_thread.run_sync(self._images.contents)
+        restored: list[events.RestoredJob] = []
+        for entry in entries:
+            pictures = stored.pop(entry.id, None)
+            record = record_of(await self._with_pictures(entry, pictures))
+            self.records.add(record)
+            if not record.ended:
+                waited_s = max(0.0, time.time() - entry.submitted_at)
+                ran = entry.state is JobState.RUNNING
+                restored.append(events.RestoredJob(request_of(record), waited_s, ran))
+        self._orphans = stored
+        return events.JobsRestored(tuple(restored), accounts)
+
+    async def _with_pictures(self, entry: Entry, pictures: Stored | None) -> Entry:
+        """The job as the disk has it, which is ahead of the journal where the server died
+        between the pictures and their line in it."""
+        if entry.state.ended:
+            return msgspec.structs.replace(entry, images=pictures.images if pictures else 0)
+        if pictures is None:
+            return entry
+        if pictures.images != entry.params.images:
+            await anyio.to_thread.run_sync(self._images.forget, entry.id)
+            return entry
+        done = msgspec.structs.replace(
+            entry,
+            state=JobState.DONE,
+            ended_at=pictures.at,
+            images=pictures.images,
+            image_bytes=pictures.bytes,
+        )
+        self.journal.put(done)
+        return done
+
+    # a job's way
+
+    async def accepted(self, record: JobRecord) -> None:
+        """Returns once the job is in the journal. Raises DiskFull where it cannot be written."""
+        self.journal.put(entry_of(record))
+        await self.journal.settled()
+        fault = self.journal.fault_of(record.id)
+        if fault:
+            raise DiskFull("The job could not be noted", fault)
+
+    def update(self, view: effects.JobView) -> None:
+        """Takes over the conductor's view of a job; the journal hears of another state."""
+        known = self.records.find(view.job)
+        state = known.view.state if known and known.view else JobState.QUEUED
+        record = self.records.update(view)
+        if record is not None and view.state is not state:
+            self.journal.put(entry_of(record))
+
+    async def save(self, done: protocol.Done) -> events.Event:
+        """The images are on disk before the job is done; without them it has failed."""
+        try:
+            size_bytes = await anyio.to_thread.run_sync(self._images.save, done.job, done.images)
+        except OSError as error:
+            return events.JobFailed(done.job, _not_saved(error))
+        record = self.records.find(done.job)
+        if record is not None:
+            record.saved_images, record.saved_bytes = len(done.images), size_bytes
+            record.seconds_s = done.seconds_s
+        return events.JobFinished(done.job, done.seconds_s, done.peak_bytes, done.batch)
+
+    # retention
+
+    async def look_after(self) -> None:
+        """Now and then: forgets what is kept no longer, writes what could not be written."""
+        self.journal.retry()
+        now = time.monotonic()
+        if now < self._looked_at + _LOOK_S:
+            return
+        self._looked_at = now
+        gone = expired(self._kept(), self.limits, time.time())
+        for job in gone:
+            self.records.remove(job)
+            self._orphans.pop(job, None)
+        if gone:
+            self.journal.forget(gone)
+            await self.journal.settled()
+        for job in gone:
+            await anyio.to_thread.run_sync(self._images.forget, job)
+
+    def _kept(self) -> Iterator[Kept]:
+        for record in self.records:
+            if record.ended:
+                at = record.ended_at or record.submitted_at
+                yield Kept(record.id, at, record.saved_bytes if record.saved_images else 0)
+        for job, pictures in self._orphans.items():
+            yield Kept(job, pictures.at, pictures.bytes)
+
+
+def _not_saved(error: OSError) -> ErrorReport:
+    if error.errno in _NO_ROOM:
+        return DiskFull("The images were made but could not be kept", str(error.strerror)).report()
+    return ErrorReport(
+        "images_not_saved",
+        f"The images were made but could not be written to disk: {error.strerror}. "
+        "Tell the instructor.",
+    )
