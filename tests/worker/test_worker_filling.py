@@ -1,6 +1,8 @@
 """Blocks read in stretches of any size are what the library reads; odd files are told apart."""
 
 import contextlib
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -113,6 +115,22 @@ def test_one_number_that_is_none_is_found_and_named(tmp_path: Path, dtype: str, 
     assert f"{path}: spoilt holds NaN" in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["long", "half", "small", "mask"])
+def test_a_block_that_lies_on_a_device_already_is_checked_there(
+    tmp_path: Path, tensors: dict[str, Any], name: str
+) -> None:
+    from workshop_gpu.worker.checkpoints import BadCheckpoint
+    from workshop_gpu.worker.filling import check_numbers
+
+    with block_of(tmp_path / "a.safetensors") as (block, reader):
+        good = read(block, reader, 1000)
+        check_numbers(block, good)
+        place = next(piece.place for piece in block.pieces if piece.source.name == name)
+        good[place.start : place.stop].view(place.dtype)[-1] = float("nan")
+        with pytest.raises(BadCheckpoint, match=rf"a\.safetensors: {name} holds NaN"):
+            check_numbers(block, good)
+
+
 @pytest.mark.parametrize(
     "entry",
     [
@@ -134,6 +152,24 @@ def test_a_header_that_contradicts_itself_is_refused(tmp_path: Path, entry: dict
     path.write_bytes(len(text).to_bytes(8, "little") + text + bytes(8))
     with pytest.raises(BadCheckpoint, match=r"a\.safetensors"):
         stored_tensors([path])
+
+
+def test_memory_that_the_system_does_not_give_is_told_before_anything_is_written() -> None:
+    limited = """
+import os, resource
+from workshop_gpu.host import memfd
+from workshop_gpu.worker.host_copy import NoRoom, SharedCopy
+copy = SharedCopy(memfd.create(2 << 20), 2 << 20, private=False)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+copy.begin()
+try:
+    copy.wait_for_memory(2 << 20)
+except NoRoom as problem:
+    print(problem)
+"""
+    command = [sys.executable, "-c", limited]
+    ran = subprocess.run(command, capture_output=True, check=True, text=True)
+    assert ran.stdout.startswith("the weight pool has no memory left: ")
 
 
 def test_turns_are_handed_on_in_order_of_arrival() -> None:

@@ -86,13 +86,14 @@ def _bytes_of(memory: torch.Tensor) -> memoryview:
 class Carrier:
     """Carries blocks to a device."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Device, drawing: Callable[[], bool]) -> None:
+        """`drawing` tells whether somebody draws on the device just now."""
         self._card = device if isinstance(device, CudaDevice) else None
         self._stretch_bytes = _CARD_STRETCH_BYTES if self._card else _CPU_STRETCH_BYTES
         self._threads = min(_MOST_THREADS, max(2, os.cpu_count() or 2))
         self._workers = ThreadPoolExecutor(self._threads, "weights")
         self._stream = self._card.transfers if self._card else None
-        self._pinning = Pinning() if self._card else None
+        self._pinning = Pinning(drawing) if self._card else None
         self._trays: queue.SimpleQueue[_Tray] | None = None
 
     @property

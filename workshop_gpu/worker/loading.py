@@ -60,7 +60,7 @@ class Loader:
         self._device = device
         self._card = device if isinstance(device, CudaDevice) else None
         self._turns = turns
-        self._carrier = Carrier(device)
+        self._carrier = Carrier(device, drawing=lambda: turns.taken)
         self._parts = Parts(client, on_cpu=self._card is None, make_room=self._close_one_idle)
         self._models: dict[str, OpenModel] = {}
         self._lingering: list[Part] = []

@@ -11,7 +11,7 @@ All of this sets the libraries' global state: only who has the turn may call it.
 import importlib
 import mmap
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -182,9 +182,15 @@ def _diffusers_skeleton(
 
 def _with_real_buffers(cls: Any, config: Any) -> Any:
     accelerate: Any = importlib.import_module("accelerate")
-    modeling: Any = importlib.import_module("diffusers.models.modeling_utils")
-    with modeling.no_init_weights(), accelerate.init_empty_weights():
+    with _no_init_weights(), accelerate.init_empty_weights():
         return cls.from_config(config)
+
+
+def _no_init_weights() -> AbstractContextManager[None]:
+    """While modules are built, nothing draws first weights that would only be replaced."""
+    modeling: Any = importlib.import_module("diffusers.models.modeling_utils")
+    context: AbstractContextManager[None] = modeling.no_init_weights()
+    return context
 
 
 def _on_meta(cls: Any, config: Any, stored: dict[str, StoredTensor]) -> Any:
@@ -194,7 +200,7 @@ def _on_meta(cls: Any, config: Any, stored: dict[str, StoredTensor]) -> Any:
     a number that is in no file.
     """
     try:
-        with torch.device("meta"):
+        with torch.device("meta"), _no_init_weights():
             module = cls.from_config(config)
     except Exception:  # some look at what they compute while they are built
         return None

@@ -19,6 +19,11 @@ class Turns:
         self._taken = False
         self._waiting: deque[threading.Lock] = deque()
 
+    @property
+    def taken(self) -> bool:
+        """Whether anybody has the turn."""
+        return self._taken
+
     @contextmanager
     def turn(self) -> Iterator[None]:
         """Wait for the turn and have it."""
