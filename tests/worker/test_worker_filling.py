@@ -1,8 +1,8 @@
 """Blocks read in stretches of any size are what the library reads; odd files are told apart."""
 
 import contextlib
-import subprocess
-import sys
+import errno
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -154,22 +154,24 @@ def test_a_header_that_contradicts_itself_is_refused(tmp_path: Path, entry: dict
         stored_tensors([path])
 
 
-def test_memory_that_the_system_does_not_give_is_told_before_anything_is_written() -> None:
-    limited = """
-import os, resource
-from workshop_gpu.host import memfd
-from workshop_gpu.worker.host_copy import NoRoom, SharedCopy
-copy = SharedCopy(memfd.create(2 << 20), 2 << 20, private=False)
-resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
-copy.begin()
-try:
-    copy.wait_for_memory(2 << 20)
-except NoRoom as problem:
-    print(problem)
-"""
-    command = [sys.executable, "-c", limited]
-    ran = subprocess.run(command, capture_output=True, check=True, text=True)
-    assert ran.stdout.startswith("the weight pool has no memory left: ")
+def test_memory_that_the_system_does_not_give_is_told_before_anything_is_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from workshop_gpu.host import memfd
+    from workshop_gpu.worker.host_copy import NoRoom, SharedCopy
+
+    half = 64 * 2**20
+
+    def refuse_the_second_half(descriptor: int, start: int, size_bytes: int) -> None:
+        if start >= half:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", refuse_the_second_half)
+    copy = SharedCopy(memfd.create(2 * half), 2 * half, private=False)
+    copy.begin()
+    with pytest.raises(NoRoom, match="the weight pool has no memory left: No space left"):
+        copy.wait_for_memory(2 * half)
+    copy.close()
 
 
 def test_turns_are_handed_on_in_order_of_arrival() -> None:
