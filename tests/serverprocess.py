@@ -109,8 +109,8 @@ class ServerProcess:
         self._wait_until_it_answers()
         return self
 
-    def stop(self) -> None:
-        """End the server as Ctrl-C would, then all that it left."""
+    def end(self) -> None:
+        """End the server as the operating system would; after 20 s by force."""
         process, self._process = self._process, None
         if process is not None:
             process.terminate()
@@ -119,6 +119,10 @@ class ServerProcess:
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
+
+    def stop(self) -> None:
+        """End the server, and remove its folder if that is its own."""
+        self.end()
         if self._own_folder and not os.environ.get("WORKSHOP_GPU_KEEP_LOGS"):
             shutil.rmtree(self.folder, ignore_errors=True)
 

@@ -40,7 +40,7 @@ from workshop_gpu.worker import protocol
 from workshop_gpu.worker.protocol import GenerateParams
 
 _TICK_S = 1.0
-_LOST_DEVICE_RETRY_S = 300.0
+_LOST_DEVICE_RETRY_S = 60.0
 _PROCESSES_S = 2.0
 """How often the driver is asked who else holds memory."""
 _LEARNED_S = 5.0

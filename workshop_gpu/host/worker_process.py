@@ -83,12 +83,7 @@ class WorkerProcess:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         command = [sys.executable, "-m", "workshop_gpu.worker", "--fd", str(theirs.fileno())]
         command += [*options, *(["--threads", str(threads)] if threads else [])]
-        try:
-            log = _open_log(log_path)
-        except OSError:
-            ours.close()
-            theirs.close()
-            raise
+        log = _open_log(log_path)
         try:
             # A server that stops in this very moment still gets the process, to end it.
             with anyio.CancelScope(shield=True):
@@ -201,10 +196,14 @@ class WorkerProcess:
 
 
 def _open_log(path: Path) -> IO[bytes]:
-    """The worker's log is begun anew at each start; the one before is kept beside it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    _set_aside(path)
-    return open(path, "wb")
+    """The worker's log is begun anew at each start; the one before is kept beside it. A full disk
+    is no reason to have no worker: then it writes to nowhere."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _set_aside(path)
+        return open(path, "wb")
+    except OSError:
+        return open(os.devnull, "wb")
 
 
 def _set_aside(log_path: Path) -> None:

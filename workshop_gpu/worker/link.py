@@ -4,6 +4,7 @@ The reader thread blocks in `recv`; it puts every order into its lane's inbox in
 and marks a cancelled job at once, while the lane is busy with that very job. Any thread may send.
 """
 
+import contextlib
 import os
 import queue
 import socket
@@ -150,5 +151,6 @@ class BrokenStream(Exception):
 def end_process(code: int, reason: str = "") -> NoReturn:
     """End at once, from any thread: the kernel and the driver take all memory back."""
     if reason:
-        print(f"workshop-gpu worker {os.getpid()}: {reason}", file=sys.stderr, flush=True)
+        with contextlib.suppress(OSError):  # the log's disk may be full
+            print(f"workshop-gpu worker {os.getpid()}: {reason}", file=sys.stderr, flush=True)
     os._exit(code)

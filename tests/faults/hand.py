@@ -1,0 +1,209 @@
+"""The hand that breaks things: one method for each kind of fault."""
+
+import contextlib
+import os
+import resource
+import signal
+import socket
+import struct
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from urllib.parse import urlsplit
+
+import httpx
+import psutil
+
+from tests.api.kernels import RunningKernel
+from tests.serverprocess import ServerProcess
+
+_START_S = 10.0
+
+Fault = Callable[[], bool]
+"""Does it, and says whether there was anything to do it to."""
+
+
+class Hand:
+    """Does faults to a server and what belongs to it. `restart` starts the server again after it
+    was ended, and tells everybody its address; `new_client` kills a client and starts another."""
+
+    def __init__(
+        self,
+        server: ServerProcess,
+        random: Random,
+        restart: Callable[[], None],
+        new_client: Callable[[], None],
+    ) -> None:
+        self._server = server
+        self._random = random
+        self._restart = restart
+        self._new_client = new_client
+        self.done: Counter[str] = Counter()
+        self.kinds: dict[str, Fault] = {
+            "worker killed": lambda: self._signal_worker(signal.SIGKILL),
+            "worker crashed": lambda: self._signal_worker(signal.SIGSEGV),
+            "worker stopped for good": lambda: self._signal_worker(signal.SIGSTOP),
+            "worker late": self._worker_late,
+            "worker out of memory": self._worker_out_of_memory,
+            "server late": self._server_late,
+            "connections cut": self._cut_connections,
+            "half a request": self._half_a_request,
+            "client killed": self._client_killed,
+            "kernel killed": self._kernel_killed,
+            "disk full": self._disk_full,
+            "file cut": self._cut_file,
+            "server killed": self._server_killed,
+            "server ended": self._server_ended,
+        }
+
+    def act(self, kind: str) -> None:
+        """Does one fault."""
+        with contextlib.suppress(psutil.Error, ProcessLookupError, httpx.HTTPError):
+            self.done[kind] += self.kinds[kind]()
+
+    # workers
+
+    def workers(self) -> list[psutil.Process]:
+        """The server's worker processes, those that stand by too."""
+        children = psutil.Process(self._server.pid).children()
+        return [child for child in children if "workshop_gpu.worker" in child.cmdline()]
+
+    def _worker(self) -> psutil.Process | None:
+        """One that has had time to become ready, now and then any."""
+        workers = self.workers()
+        grown = [each for each in workers if time.time() - each.create_time() > _START_S]
+        if self._random.random() < 0.8:
+            workers = grown
+        return self._random.choice(workers) if workers else None
+
+    def _signal_worker(self, which: signal.Signals) -> bool:
+        worker = self._worker()
+        if worker is not None:
+            worker.send_signal(which)
+        return worker is not None
+
+    def _worker_late(self) -> bool:
+        worker = self._worker()
+        if worker is None:
+            return False
+        worker.send_signal(signal.SIGSTOP)
+        time.sleep(self._random.random())
+        worker.send_signal(signal.SIGCONT)
+        return True
+
+    def _worker_out_of_memory(self) -> bool:
+        """Whatever it allocates in the next moment is refused."""
+        worker = self._worker()
+        if worker is None:
+            return False
+        limit_bytes = worker.memory_info().vms + self._random.randrange(1, 30) * 1_000_000
+        before = resource.prlimit(worker.pid, resource.RLIMIT_AS)
+        resource.prlimit(worker.pid, resource.RLIMIT_AS, (limit_bytes, before[1]))
+        time.sleep(0.2 + self._random.random())
+        resource.prlimit(worker.pid, resource.RLIMIT_AS, before)
+        return True
+
+    # the server
+
+    def _server_late(self) -> bool:
+        os.kill(self._server.pid, signal.SIGSTOP)
+        time.sleep(self._random.random())
+        os.kill(self._server.pid, signal.SIGCONT)
+        return True
+
+    def _server_killed(self) -> bool:
+        self._server.kill()
+        self._restart()
+        return True
+
+    def _server_ended(self) -> bool:
+        self._server.end()
+        self._restart()
+        return True
+
+    # connections and clients
+
+    def _connect(self) -> socket.socket:
+        address = urlsplit(self._server.url)
+        return socket.create_connection((address.hostname, address.port), timeout=10)
+
+    def _request(self, head: str) -> bytes:
+        return f"{head}\r\nHost: x\r\nAuthorization: token {self._server.token}\r\n".encode()
+
+    def _cut_connections(self) -> bool:
+        """Readers of the stream that are gone without a word, with data on the way."""
+        for _ in range(5):
+            with contextlib.suppress(OSError), self._connect() as connection:
+                path = f"{urlsplit(self._server.url).path}workshop-gpu/api/events"
+                connection.sendall(self._request(f"GET {path} HTTP/1.1") + b"\r\n")
+                connection.recv(1)
+                reset = struct.pack("ii", 1, 0)
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
+        return True
+
+    def _half_a_request(self) -> bool:
+        with contextlib.suppress(OSError), self._connect() as connection:
+            path = f"{urlsplit(self._server.url).path}workshop-gpu/api/jobs"
+            body = b'{"model": "shapes", "pro'
+            head = self._request(f"POST {path} HTTP/1.1") + b"Content-Length: 5000\r\n\r\n"
+            sent = (head + body)[: self._random.randrange(1, len(head) + len(body))]
+            connection.sendall(sent)
+        return True
+
+    def _client_killed(self) -> bool:
+        self._new_client()
+        return True
+
+    def _kernel_killed(self) -> bool:
+        """A kernel takes a hold, asks for pictures, and dies of a sudden."""
+        kernel = RunningKernel(self._server, f"faults-{sum(self.done.values())}.ipynb")
+        try:
+            with kernel.person() as person:
+                person.hold("shapes", ttl_s=3000.0)
+                for _ in range(3):
+                    person.submit()
+            kernel.kill()
+        finally:
+            kernel.shut_down()
+        return True
+
+    # the disk
+
+    @property
+    def data_folder(self) -> Path:
+        return self._server.folder / "data" / "workshop_gpu"
+
+    def _disk_full(self) -> bool:
+        """Every byte of its file system is taken, or where that is not a small one, pictures have
+        no place to go."""
+        free = os.statvfs(self.data_folder)
+        free_bytes = free.f_bavail * free.f_frsize
+        if free_bytes < 1_000_000_000:
+            filler = self.data_folder / "filler"
+            with contextlib.suppress(OSError), filler.open("wb") as file:
+                while True:
+                    file.write(bytes(100_000))
+            time.sleep(1.0)
+            filler.unlink()
+            return True
+        images = self.data_folder / "images"
+        if not images.is_dir():
+            return False
+        aside = self.data_folder / "images-aside"
+        images.rename(aside)
+        images.write_text("a file in the way")
+        time.sleep(1.0)
+        images.unlink()
+        aside.rename(images)
+        return True
+
+    def _cut_file(self) -> bool:
+        """What the server keeps of its own to be faster or to remember rules; not the journal."""
+        files = sorted(self.data_folder.glob("*.json"))
+        if not files:
+            return False
+        file = self._random.choice(files)
+        os.truncate(file, self._random.randrange(max(1, file.stat().st_size)))
+        return True
