@@ -1,0 +1,188 @@
+"""Records, journal and pictures together: the next life of the server, a full disk, retention."""
+
+import asyncio
+import errno
+import time
+
+import pytest
+
+from tests.host.journals import PARAMS, PNG, a_keeper, an_entry, an_id, read, written
+from tests.host.test_records import view
+from workshop_gpu.conductor.errors import DiskFull
+from workshop_gpu.conductor.events import JobFailed, JobFinished
+from workshop_gpu.conductor.states import JobState
+from workshop_gpu.host.image_store import ImageStore
+from workshop_gpu.host.records import JobRecord, Participant
+from workshop_gpu.host.retention import Kept, Limits, expired
+from workshop_gpu.worker import protocol
+
+DAY_S = 86400.0
+
+
+def a_record(number: int) -> JobRecord:
+    return JobRecord(an_id(number), Participant("ann", "Ann"), "shapes", PARAMS, time.time())
+
+
+def done(number: int, *images: bytes) -> protocol.Done:
+    return protocol.Done(an_id(number), list(images or (PNG,)), 0.5, 0, protocol.Memory(0, 0))
+
+
+def test_jobs_that_had_not_ended_come_back_as_requests_and_the_others_as_they_were(tmp_path):
+    ended = an_entry(1, state=JobState.DONE, ended_at=5.0, images=1, image_bytes=len(PNG))
+    ran, waits = an_entry(2, state=JobState.RUNNING, started_at=4.0), an_entry(3)
+    ImageStore(tmp_path / "images").save(ended.id, [PNG])
+
+    async def scenario():
+        await written(tmp_path / "journal.sqlite3", ended, ran, waits)
+        keeper = a_keeper(tmp_path)
+        restored = await keeper.restore()
+        await keeper.journal.close()
+        return keeper, restored
+
+    keeper, restored = asyncio.run(scenario())
+    assert [(job.request.job, job.ran) for job in restored.jobs] == [
+        (an_id(2), True),
+        (an_id(3), False),
+    ]
+    assert restored.accounts.used_s == {"kernel-ada": 4.0}
+    assert restored.jobs[0].waited_s > 1e6
+    record = keeper.records.get(an_id(1))
+    assert (record.ended, record.saved_images, record.ended_at) == (True, 1, 5.0)
+    assert keeper.records.get(an_id(2)).started_at is None
+    assert keeper.image_bytes == len(PNG)
+
+
+def test_pictures_that_are_whole_are_not_drawn_again(tmp_path):
+    store = ImageStore(tmp_path / "images")
+    store.save(an_id(1), [PNG])
+    store.save(an_id(2), [PNG[:-1]])
+    (tmp_path / "images" / f".{an_id(3)}.part").mkdir()
+
+    async def scenario():
+        path = tmp_path / "journal.sqlite3"
+        await written(path, *(an_entry(number, state=JobState.RUNNING) for number in (1, 2)))
+        keeper = a_keeper(tmp_path)
+        restored = await keeper.restore()
+        await keeper.journal.close()
+        return [job.request.job for job in restored.jobs], await read(path)
+
+    again, (first, _) = asyncio.run(scenario())
+    assert again == [an_id(2)]
+    assert (first.state, first.images, first.image_bytes) == (JobState.DONE, 1, len(PNG))
+    assert [folder.name for folder in (tmp_path / "images").iterdir()] == [an_id(1)]
+
+
+def test_a_job_whose_pictures_somebody_deleted_has_none(tmp_path):
+    async def scenario():
+        await written(tmp_path / "journal.sqlite3", an_entry(1, state=JobState.DONE, images=1))
+        keeper = a_keeper(tmp_path)
+        await keeper.restore()
+        await keeper.journal.close()
+        return keeper.records.get(an_id(1)).saved_images
+
+    assert asyncio.run(scenario()) == 0
+
+
+def test_each_state_of_a_job_is_in_the_journal_with_what_came_of_it(tmp_path):
+    async def scenario():
+        keeper = a_keeper(tmp_path)
+        await keeper.restore()
+        record = a_record(1)
+        keeper.records.add(record)
+        await keeper.accepted(record)
+        keeper.update(view(an_id(1), JobState.RUNNING, started_s=1.0))
+        fact = await keeper.save(done(1))
+        keeper.update(view(an_id(1), JobState.DONE, started_s=1.0))
+        await keeper.journal.close()
+        return fact, await read(tmp_path / "journal.sqlite3")
+
+    fact, [entry] = asyncio.run(scenario())
+    assert fact == JobFinished(an_id(1), 0.5)
+    assert (entry.state, entry.images, entry.image_bytes) == (JobState.DONE, 1, len(PNG))
+    assert (entry.name, entry.seconds_s) == ("Ann", 0.5)
+    assert entry.submitted_at <= entry.started_at <= entry.ended_at
+
+
+def test_a_job_that_cannot_be_noted_is_refused_with_that_reason(tmp_path):
+    async def scenario():
+        keeper = a_keeper(tmp_path)
+        await keeper.restore()
+
+        def full(batch, accounts):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        keeper.journal._commit = full
+        keeper.records.add(a_record(1))
+        with pytest.raises(DiskFull, match="No space left"):
+            await keeper.accepted(a_record(1))
+        await keeper.journal.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("problem", "kind"),
+    [(errno.ENOSPC, "disk_full"), (errno.EDQUOT, "disk_full"), (errno.EIO, "images_not_saved")],
+)
+def test_pictures_that_cannot_be_written_fail_their_job_with_the_reason(
+    tmp_path, monkeypatch, problem, kind
+):
+    def save(self, job, images):
+        raise OSError(problem, "it did not work")
+
+    monkeypatch.setattr(ImageStore, "save", save)
+    fact = asyncio.run(a_keeper(tmp_path).save(done(1)))
+    assert isinstance(fact, JobFailed)
+    assert fact.error.kind == kind
+
+
+def test_the_oldest_go_first_when_there_are_too_many_or_too_much():
+    kept = [Kept(name, at, 10) for name, at in (("new", 300.0), ("old", 100.0), ("mid", 200.0))]
+    assert expired(kept, Limits(days=0, image_bytes=0, jobs=2), 400.0) == ["old"]
+    assert expired(kept, Limits(days=0, image_bytes=15), 400.0) == ["mid", "old"]
+    assert expired(kept, Limits(days=0, image_bytes=30), 400.0) == []
+    assert expired(kept, Limits(days=1, image_bytes=0), 250.0 + DAY_S) == ["mid", "old"]
+    assert expired(kept, Limits(days=0, image_bytes=0), 1e12) == []
+
+
+def test_what_expires_goes_from_the_records_the_journal_and_the_disk_and_what_waits_stays(tmp_path):
+    store = ImageStore(tmp_path / "images")
+    for number in (1, 2, 7):
+        store.save(an_id(number), [PNG])
+    now = time.time()
+
+    async def scenario():
+        path = tmp_path / "journal.sqlite3"
+        await written(
+            path,
+            an_entry(1, state=JobState.DONE, ended_at=now - 3 * DAY_S, images=1),
+            an_entry(2, state=JobState.DONE, ended_at=now, images=1),
+            an_entry(3, state=JobState.CANCELLED, ended_at=now - 3 * DAY_S),
+            an_entry(4, submitted_at=0.0),
+        )
+        keeper = a_keeper(tmp_path, Limits(days=2.0))
+        await keeper.restore()
+        await keeper.look_after()
+        await keeper.journal.close()
+        return [record.id for record in keeper.records], await read(path)
+
+    records, entries = asyncio.run(scenario())
+    assert records == [entry.id for entry in entries] == [an_id(2), an_id(4)]
+    # The pictures that no journal knows are as young as their files.
+    folders = {folder.name for folder in (tmp_path / "images").iterdir()}
+    assert folders == {an_id(2), an_id(7)}
+
+
+def test_pictures_that_no_journal_knows_count_and_go_with_the_rest(tmp_path):
+    ImageStore(tmp_path / "images").save(an_id(7), [PNG])
+
+    async def scenario():
+        keeper = a_keeper(tmp_path, Limits(image_bytes=1))
+        await keeper.restore()
+        before = keeper.image_bytes
+        await keeper.look_after()
+        await keeper.journal.close()
+        return before, keeper.image_bytes
+
+    assert asyncio.run(scenario()) == (len(PNG), 0)
+    assert list((tmp_path / "images").iterdir()) == []
