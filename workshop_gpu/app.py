@@ -19,6 +19,7 @@ from workshop_gpu.conductor.conductor import Settings
 from workshop_gpu.conductor.errors import WorkshopError
 from workshop_gpu.host.devices import DeviceConfig, find_devices
 from workshop_gpu.host.foreign import ForeignProcesses
+from workshop_gpu.host.retention import Limits
 from workshop_gpu.host.runtime import Runtime, RuntimeSettings
 
 
@@ -44,6 +45,23 @@ class WorkshopGPU(ExtensionApp):
     ).tag(config=True)
 
     data_folder = Unicode(help="Where images and logs are kept.").tag(config=True)
+
+    journal_file = Unicode(
+        help="The journal of accepted jobs, on a disk of this machine if possible. Default: "
+        "journal.sqlite3 in the data folder.",
+    ).tag(config=True)
+
+    keep_days = Float(
+        30.0,
+        min=0.0,
+        help="For how many days ended jobs and their images are kept; 0: without limit.",
+    ).tag(config=True)
+
+    keep_gb = Float(
+        10.0,
+        min=0.0,
+        help="How many GB of images are kept; then the oldest go. 0: without limit.",
+    ).tag(config=True)
 
     queue_limit = Int(3, min=1, help="How many jobs of one participant may wait.").tag(config=True)
 
@@ -135,6 +153,10 @@ class WorkshopGPU(ExtensionApp):
         '"auto" (where there is a GPU).',
     ).tag(config=True)
 
+    @default("journal_file")
+    def _default_journal_file(self) -> str:
+        return str(Path(self.data_folder) / "journal.sqlite3")
+
     @default("models_file")
     def _default_models_file(self) -> str:
         return str(default_models_file())
@@ -151,10 +173,10 @@ class WorkshopGPU(ExtensionApp):
             raise TraitError(error.message) from None
         return list(proposal["value"])
 
-    @validate("pool_gb")
-    def _check_pool_gb(self, proposal: Any) -> float | None:
+    @validate("pool_gb", "keep_gb")
+    def _check_gb(self, proposal: Any) -> float | None:
         if proposal["value"] is not None and not math.isfinite(proposal["value"]):
-            raise TraitError("pool_gb is a number of GB")
+            raise TraitError(f"{proposal['trait'].name} is a number of GB")
         return None if proposal["value"] is None else float(proposal["value"])
 
     def initialize_settings(self) -> None:
@@ -165,6 +187,8 @@ class WorkshopGPU(ExtensionApp):
             RuntimeSettings(
                 devices=devices,
                 data_folder=Path(self.data_folder),
+                journal=Path(self.journal_file),
+                keep=Limits(self.keep_days, int(self.keep_gb * 10**9)),
                 threads=self.worker_threads,
                 pool_bytes=None if self.pool_gb is None else int(self.pool_gb * 10**9),
                 spare_worker=self._keeps_spare(devices),

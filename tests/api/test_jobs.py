@@ -1,5 +1,6 @@
 import io
 import json
+import uuid
 
 import pytest
 from PIL import Image
@@ -184,6 +185,36 @@ def test_an_image_that_is_not_there_is_unknown(person):
     job = person.ended(person.submit()["id"])
     status, error = person.refused("GET", f"api/jobs/{job['id']}/images/1")
     assert (status, error["kind"], error["images"]) == (404, "image_unknown", 1)
+
+
+def test_a_request_that_is_sent_again_with_its_id_makes_no_second_job(person, kernel):
+    body = TURBO | {"id": uuid.uuid4().hex}
+    first, second = (person.http.post("api/jobs", json=body) for _ in range(2))
+    assert (first.status_code, second.status_code) == (201, 201)
+    assert first.json()["id"] == second.json()["id"] == body["id"]
+    assert first.json()["params"] == second.json()["params"]
+    assert [job["id"] for job in person.get("api/jobs")["jobs"]] == [body["id"]]
+    other = body | {"prompt": "something else"}
+    with kernel.person() as somebody:
+        for asking, sent in ((person, other), (somebody, body)):
+            status, error = asking.refused("POST", "api/jobs", json=sent)
+            assert (status, error["kind"], error["field"]) == (400, "invalid_request", "id")
+    assert person.ended(body["id"])["state"] == "done"
+    assert person.http.post("api/jobs", json=body).json()["state"] == "done"
+
+
+@pytest.mark.parametrize("job", ["1", "../../etc/passwd", "A" * 32, "0" * 33])
+def test_an_id_that_is_none_is_refused(person, job):
+    status, error = person.refused("POST", "api/jobs", json=TURBO | {"id": job})
+    assert (status, error["field"]) == (400, "id")
+
+
+def test_status_says_what_is_kept(person):
+    person.ended(person.submit()["id"])
+    journal = person.get("api/status")["journal"]
+    assert journal["jobs"] >= 1
+    assert journal["image_bytes"] > 100
+    assert (journal["problem"], journal["keep_days"], journal["keep_bytes"]) == ("", 30.0, 10**10)
 
 
 def test_only_an_admin_may_push_ahead(person, kernel):

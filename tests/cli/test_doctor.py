@@ -64,6 +64,14 @@ def test_the_weight_pool_is_told_or_why_there_is_none():
     assert "no weight pool: sharing memory" in texts(findings.of_machine(without))
 
 
+def test_what_is_kept_of_jobs_is_told_and_a_journal_that_was_set_aside():
+    fine = list(findings.of_journal(a_machine(kept_images_bytes=3 * GB)))
+    assert "pictures kept: 3.0 GB" in texts(fine)
+    assert levels(fine) == [Level.FINE]
+    broken = a_machine(broken_journals=("journal.broken-20260101-120000.sqlite3",))
+    assert "journal.broken-20260101-120000.sqlite3" in texts(findings.of_journal(broken))
+
+
 def test_little_memory_and_little_disk_are_noted():
     poor = a_machine(ram_free_bytes=GB, cache_free_bytes=GB, data_free_bytes=GB)
     assert levels(findings.of_machine(poor)).count(Level.NOTE) == 3

@@ -194,7 +194,7 @@ def test_on_a_full_disk_nothing_is_promised_and_what_was_is_written_once_there_i
             journal.put(an_entry(2))
             await journal.settled()
             faults = journal.fault_of(an_id(1)), journal.fault_of(an_id(2))
-            journal.withdraw(an_id(2))
+            journal.forget([an_id(2)])
             journal.retry()
             await journal.settled()
         assert all(faults)

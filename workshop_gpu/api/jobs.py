@@ -1,6 +1,9 @@
 """jobs: submit, look, cancel, fetch images."""
 
+import re
+
 import anyio
+import msgspec
 from jupyter_server.auth.decorator import authorized
 from tornado.web import authenticated
 
@@ -8,9 +11,12 @@ from workshop_gpu.api.errors import ImageUnknown, NotAllowed
 from workshop_gpu.api.generation import complete
 from workshop_gpu.api.handler import WorkshopHandler
 from workshop_gpu.api.schemas import GenerateRequest, JobList
-from workshop_gpu.conductor.errors import JobUnknown
+from workshop_gpu.catalogue.spec import ModelSpec
+from workshop_gpu.conductor.errors import InvalidRequest, JobUnknown
 from workshop_gpu.conductor.states import Priority
 from workshop_gpu.host.records import JobRecord
+
+_JOB_ID = re.compile(r"[0-9a-f]{32}")
 
 
 class OwnJobHandler(WorkshopHandler):
@@ -48,10 +54,30 @@ class JobsHandler(WorkshopHandler):
         priority = Priority[request.priority.upper()]
         if priority < Priority.NORMAL and not await self.is_admin():
             raise NotAllowed(f'Only the instructor may submit with priority "{request.priority}".')
-        params = complete(request, spec)
-        record = await self.runtime.submit(self.participant, spec.id, params, priority)
+        record = await self._known(request, spec)
+        if record is None:
+            params = complete(request, spec)
+            record = await self.runtime.submit(
+                self.participant, spec.id, params, priority, request.id
+            )
         self.set_header("Location", f"{self.base_url}workshop-gpu/api/jobs/{record.id}")
         self.answer((await self.views()).job(record), status=201)
+
+    async def _known(self, request: GenerateRequest, spec: ModelSpec) -> JobRecord | None:
+        """The job of a request that was sent before. Raises InvalidRequest where the id makes no
+        sense, or is that of another request, or of somebody else's."""
+        if request.id and not _JOB_ID.fullmatch(request.id):
+            raise InvalidRequest("id", "give 32 hexadecimal digits, or none")
+        record = self.runtime.jobs.find(request.id)
+        if record is None:
+            return None
+        if request.seed is None:  # it was drawn then
+            request = msgspec.structs.replace(request, seed=record.params.seed)
+        same = record.model == spec.id and record.params == complete(request, spec)
+        if record.participant.id != self.participant.id or not same:
+            raise InvalidRequest("id", "another job has it already; make a new one")
+        await self.runtime.written(record.id)
+        return record
 
 
 class JobHandler(OwnJobHandler):

@@ -49,7 +49,7 @@ OPERATIONS = (
     Operation("api/jobs", "get", "Own jobs, newest first; ?all=1 for admins", schemas.JobList),
     Operation(
         "api/jobs", "post", "Submit", schemas.Job, schemas.GenerateRequest,
-        status=201, errors=(400, 404, 409, 413, 422, 429, 503),
+        status=201, errors=(400, 404, 409, 413, 422, 429, 503, 507),
     ),
     Operation(_JOB, "get", "One job", schemas.Job, errors=(404,)),
     Operation(_JOB, "delete", "Cancel", schemas.Job, errors=(404, 409)),
@@ -102,7 +102,7 @@ OPERATIONS = (
     Operation("v1/models", "get", "The models, in OpenAI's form", openai.ModelEntries),
     Operation(
         "v1/images/generations", "post", "Generate, in OpenAI's form", openai.ImagesAnswer,
-        openai.ImagesRequest, errors=(400, 404, 409, 413, 422, 429, 503),
+        openai.ImagesRequest, errors=(400, 404, 409, 413, 422, 429, 503, 507),
     ),
 )  # fmt: skip
 """Every operation; a test compares them with the routes and with real answers."""

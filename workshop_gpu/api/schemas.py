@@ -21,6 +21,8 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """POST jobs. What is None takes the model's default; a seed that is None is drawn.
 
     `batch` and `place`, from a picture's record, repeat one that was drawn together with others.
+    `id`, 32 hexadecimal digits, is the job's: a request that is sent again with the same id,
+    because its answer was lost, makes no second job.
     """
 
     model: str
@@ -35,6 +37,7 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     batch: int = 1
     place: int = 0
     priority: PriorityName = "normal"
+    id: str = ""
 
 
 class HoldRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -221,6 +224,19 @@ class Pool(msgspec.Struct, frozen=True):
     parts: list[PoolPart] = []
 
 
+class Journal(msgspec.Struct, frozen=True):
+    """What is kept of jobs. `jobs` and `image_bytes` are those that are there; they go after
+    `keep_days`, and the oldest when there are more than `keep_bytes` (0: without that limit).
+    `problem` says why jobs would not outlive the server, or what was set aside; "" where all is
+    well."""
+
+    problem: str = ""
+    jobs: int = 0
+    image_bytes: int = 0
+    keep_days: float = 0.0
+    keep_bytes: int = 0
+
+
 class Status(msgspec.Struct, frozen=True):
     """GET status."""
 
@@ -235,6 +251,7 @@ class Status(msgspec.Struct, frozen=True):
     paused: str = ""
     """Why no waiting job starts: the instructor's reason. "" while the queue runs."""
     pool: Pool = Pool()
+    journal: Journal = Journal()
 
 
 class Hold(msgspec.Struct, frozen=True):

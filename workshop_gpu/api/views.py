@@ -182,6 +182,17 @@ class Views:
             reservations=[self.reservation(view) for view in now.reservations],
             paused=self._runtime.policy.paused,
             pool=self._pool(),
+            journal=self._journal(),
+        )
+
+    def _journal(self) -> schemas.Journal:
+        keeper = self._runtime.keeper
+        return schemas.Journal(
+            problem=keeper.problem,
+            jobs=len(keeper.records),
+            image_bytes=keeper.image_bytes,
+            keep_days=keeper.limits.days,
+            keep_bytes=keeper.limits.image_bytes,
         )
 
     def _pool(self) -> schemas.Pool:

@@ -18,6 +18,7 @@ def doctor(options: argparse.Namespace) -> int:
     print(f"Workshop GPU {__version__}")
     seen: list[Finding] = []
     seen += _section("Machine", findings.of_machine(machine))
+    seen += _section("Jobs", findings.of_journal(machine))
     seen += _section("GPUs", findings.of_gpus(machine))
     seen += _section("Packages", findings.of_packages(machine))
     torch: TorchReport | None = None

@@ -79,6 +79,21 @@ def of_machine(machine: Machine) -> Iterator[Finding]:
             yield Finding(Level.FINE, text)
 
 
+def of_journal(machine: Machine) -> Iterator[Finding]:
+    """What is kept of jobs in the data folder."""
+    yield Finding(
+        Level.FINE,
+        f"pictures kept: {gigabytes(machine.kept_images_bytes)}; the server drops the oldest "
+        "beyond WorkshopGPU.keep_days and WorkshopGPU.keep_gb",
+    )
+    for name in machine.broken_journals:
+        yield Finding(
+            Level.NOTE,
+            f"a journal was broken and set aside: {name}",
+            "Its jobs were lost; the disk may be failing. Delete the file when it is of no use.",
+        )
+
+
 def of_gpus(machine: Machine) -> Iterator[Finding]:
     """The cards: memory, and who has it."""
     if not machine.gpus:

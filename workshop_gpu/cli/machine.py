@@ -15,6 +15,7 @@ from jupyter_server.config_manager import BaseJSONConfigManager
 from workshop_gpu.catalogue import hub_cache
 from workshop_gpu.host import gpu_readings, host_memory
 from workshop_gpu.host.gpu_readings import GPU
+from workshop_gpu.host.image_store import ImageStore
 from workshop_gpu.host.weight_pool import usual_budget_bytes, why_no_pool
 
 PACKAGES = (
@@ -82,6 +83,10 @@ class Machine(msgspec.Struct, frozen=True):
     cache_free_bytes: int
     data_folder: str
     data_free_bytes: int
+    kept_images_bytes: int = 0
+    """pictures of jobs, in the data folder"""
+    broken_journals: tuple[str, ...] = ()
+    """names of journals that were set aside"""
 
 
 def read_machine() -> Machine:
@@ -107,6 +112,8 @@ def read_machine() -> Machine:
         cache_free_bytes=_free_bytes(cache),
         data_folder=str(data),
         data_free_bytes=_free_bytes(data),
+        kept_images_bytes=sum(each.bytes for each in ImageStore(data / "images").look().values()),
+        broken_journals=tuple(sorted(path.name for path in data.glob("*.broken-*.sqlite3"))),
     )
 
 

@@ -51,22 +51,27 @@ class ImageStore:
             raise
         return sum(len(image) for image in images)
 
-    def contents(self) -> dict[str, Stored]:
-        """What is there, by job; images that are not whole do not count. What an interrupted
-        `save` left is deleted."""
+    def look(self) -> dict[str, Stored]:
+        """What is there, by job; images that are not whole do not count."""
         found: dict[str, Stored] = {}
-        try:
-            folders = list(self._folder.iterdir())
-        except OSError:
-            return found
-        for folder in folders:
-            if folder.name.endswith(".part"):
-                shutil.rmtree(folder, ignore_errors=True)
-            elif _JOB_ID.fullmatch(folder.name):
+        for folder in self._folders():
+            if _JOB_ID.fullmatch(folder.name):
                 whole = [path.stat() for path in folder.glob("*.png") if _is_whole(path)]
                 at = max((each.st_mtime for each in whole), default=0.0)
                 found[folder.name] = Stored(len(whole), sum(each.st_size for each in whole), at)
         return found
+
+    def sweep(self) -> None:
+        """Deletes what interrupted calls of `save` left. Not while one goes on."""
+        for folder in self._folders():
+            if folder.name.endswith(".part"):
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def _folders(self) -> list[Path]:
+        try:
+            return list(self._folder.iterdir())
+        except OSError:
+            return []
 
     def path(self, job: str, index: int) -> Path:
         """Where image `index` of a job lies. Raises JobUnknown where there is none."""

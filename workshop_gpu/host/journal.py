@@ -99,10 +99,6 @@ class Journal:
             self._batch.forgotten[job] = None
         self._ask()
 
-    def withdraw(self, job: str) -> None:
-        """What could not be written of the job is not tried again."""
-        self._batch.entries.pop(job, None)
-
     def retry(self) -> None:
         """Tries again to write what could not be written."""
         if self._fault and self._batch:

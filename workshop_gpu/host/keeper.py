@@ -45,18 +45,21 @@ class Keeper:
         self._orphans: dict[str, Stored] = {}
         """Pictures of jobs that nobody knows any more."""
         self._looked_at = float("-inf")
+        self.image_bytes = 0
+        """Of all pictures that are kept."""
 
     @property
-    def image_bytes(self) -> int:
-        """Of all pictures that are kept."""
-        return sum(kept.image_bytes for kept in self._kept())
+    def problem(self) -> str:
+        """Why jobs would not outlive the server, or what was set aside; "" while all is well."""
+        return self.journal.problem
 
     # the server's lives
 
     async def restore(self) -> events.JobsRestored:
         """Takes in what earlier lives left; gives the jobs that have not ended."""
         entries, accounts = await self.journal.open()
-        stored = await anyio.to_thread.run_sync(self._images.contents)
+        await anyio.to_thread.run_sync(self._images.sweep)
+        stored = await anyio.to_thread.run_sync(self._images.look)
         restored: list[events.RestoredJob] = []
         for entry in entries:
             pictures = stored.pop(entry.id, None)
@@ -67,6 +70,7 @@ class Keeper:
                 ran = entry.state is JobState.RUNNING
                 restored.append(events.RestoredJob(request_of(record), waited_s, ran))
         self._orphans = stored
+        self.image_bytes = sum(kept.image_bytes for kept in self._kept())
         return events.JobsRestored(tuple(restored), accounts)
 
     async def _with_pictures(self, entry: Entry, pictures: Stored | None) -> Entry:
@@ -94,8 +98,12 @@ class Keeper:
     async def accepted(self, record: JobRecord) -> None:
         """Returns once the job is in the journal. Raises DiskFull where it cannot be written."""
         self.journal.put(entry_of(record))
+        await self.written(record.id)
+
+    async def written(self, job: str) -> None:
+        """Returns once all that is known of the job by now is in the journal. Raises DiskFull."""
         await self.journal.settled()
-        fault = self.journal.fault_of(record.id)
+        fault = self.journal.fault_of(job)
         if fault:
             raise DiskFull("The job could not be noted", fault)
 
@@ -113,6 +121,7 @@ class Keeper:
             size_bytes = await anyio.to_thread.run_sync(self._images.save, done.job, done.images)
         except OSError as error:
             return events.JobFailed(done.job, _not_saved(error))
+        self.image_bytes += size_bytes
         record = self.records.find(done.job)
         if record is not None:
             record.saved_images, record.saved_bytes = len(done.images), size_bytes
@@ -137,6 +146,7 @@ class Keeper:
             await self.journal.settled()
         for job in gone:
             await anyio.to_thread.run_sync(self._images.forget, job)
+        self.image_bytes = sum(kept.image_bytes for kept in self._kept())
 
     def _kept(self) -> Iterator[Kept]:
         for record in self.records:

@@ -69,6 +69,9 @@ class JobRecords:
     def __iter__(self) -> Iterator[JobRecord]:
         return iter(self._records.values())
 
+    def __len__(self) -> int:
+        return len(self._records)
+
     def add(self, record: JobRecord) -> None:
         self._records[record.id] = record
         self._of.setdefault(record.participant.id, {})[record.id] = record

@@ -346,6 +346,10 @@ class Runtime:
         """Returns once what is known now is in the journal: then it may be told."""
         await self.keeper.journal.settled()
 
+    async def written(self, job: str) -> None:
+        """Returns once the job is in the journal as it is now. Raises DiskFull."""
+        await self.keeper.written(job)
+
     def hold(self, hold: str) -> effects.HoldView:
         """A living hold. Raises HoldUnknown or HoldEnded."""
         return self._conductor.hold(hold, time.monotonic())
