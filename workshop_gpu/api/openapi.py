@@ -28,6 +28,9 @@ class Operation(msgspec.Struct, frozen=True):
 _JOB, _MODEL, _HOLD = "api/jobs/{job}", "api/models/{model}", "api/holds/{hold}"
 _RESERVATION, _CLEAR = "api/reservations/{reservation}", "api/devices/{device}/clear"
 
+_MAY_BE_EMPTY = ("api/queue/pause",)
+"""Addresses to which a body may be sent, and need not be."""
+
 OPERATIONS = (
     Operation("api/me", "get", "Who asks", schemas.Me),
     Operation("api/me", "put", "Take a name", schemas.Me, schemas.NameRequest, errors=(400, 413)),
@@ -158,7 +161,7 @@ def _described(operation: Operation) -> dict[str, Any]:
     if operation.answer is not None:
         answer["content"] = _content(operation.answer)
     answers = {str(operation.status): answer}
-    for status in (*operation.errors, 403):
+    for status in dict.fromkeys((*operation.errors, 403, 429)):
         answers[str(status)] = {"description": "Refused", "content": _content(schemas.ErrorBody)}
     described: dict[str, Any] = {
         "summary": operation.summary,
@@ -172,7 +175,8 @@ def _described(operation: Operation) -> dict[str, Any]:
             for name in names
         ]
     if operation.body is not None:
-        described["requestBody"] = {"required": True, "content": _content(operation.body)}
+        required = operation.path not in _MAY_BE_EMPTY
+        described["requestBody"] = {"required": required, "content": _content(operation.body)}
     return described
 
 
