@@ -32,10 +32,10 @@ class Worker:
         self.answers = []
         self.descriptor = -1
 
-    def send(self, order, descriptor=None):
+    def send(self, order, *descriptors):
         self.answers.append(order)
-        if descriptor is not None:
-            self.descriptor = os.dup(descriptor)
+        if descriptors:
+            self.descriptor = os.dup(descriptors[0])
 
     def want(self, key, size_bytes=1000):
         self.pool.handle(self, PartWanted(key, size_bytes))
@@ -222,8 +222,8 @@ def test_nothing_leaves_in_vain_where_there_is_no_room_anyway(make_pool):
 
 def test_memory_that_cannot_be_passed_on_is_refused_and_counts_for_nobody(pool):
     class Unlucky(Worker):
-        def send(self, order, descriptor=None):
-            if descriptor is not None:
+        def send(self, order, *descriptors):
+            if descriptors:
                 raise OSError(24, "Too many open files")
             super().send(order)
 
@@ -309,11 +309,11 @@ def test_a_mapping_to_write_does_not_stand_in_the_way_of_sealing():
 def test_no_descriptor_is_left_open(make_pool):
     before = len(os.listdir("/proc/self/fd"))
     pool = make_pool(3000)
-    descriptors = []
+    answers = []
     choose = random.Random(7)
     workers = [Worker(pool) for _ in range(3)]
     for worker in workers:
-        worker.send = lambda order, descriptor=None: descriptors.append(order)
+        worker.send = lambda order, *_: answers.append(order)
     for _ in range(500):
         worker, key = choose.choice(workers), choose.choice("abcd")
         match choose.randrange(4):

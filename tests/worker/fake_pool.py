@@ -24,14 +24,14 @@ class FakePool:
             self.before(key)
         if key in self.complete:
             self.granted.append("complete")
-            return Grant(PartState.COMPLETE, self._reader(self.complete[key]), size_bytes)
+            return Grant(PartState.COMPLETE, (self._reader(self.complete[key]),), size_bytes)
         if len(self.memory()) >= self.room:
             return Refusal("the pool is full")
         self.granted.append("empty")
         descriptor = self.filling[key] = os.memfd_create("part")
         os.ftruncate(descriptor, size_bytes)
         mine = self._reader(descriptor) if self.read_only else os.dup(descriptor)
-        return Grant(PartState.EMPTY, mine, size_bytes)
+        return Grant(PartState.EMPTY, (mine,), size_bytes)
 
     def filled(self, key: str, digest: str) -> Any:
         from workshop_gpu.worker.pool import Grant, PartState
@@ -40,7 +40,8 @@ class FakePool:
         if digest in self.complete:
             os.close(descriptor)
             descriptor = self.complete[key] = self.complete[digest]
-            return Grant(PartState.COMPLETE, self._reader(descriptor), os.fstat(descriptor).st_size)
+            size_bytes = os.fstat(descriptor).st_size
+            return Grant(PartState.COMPLETE, (self._reader(descriptor),), size_bytes)
         self.complete[key] = self.complete[digest] = descriptor
         return None
 

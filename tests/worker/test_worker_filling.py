@@ -158,7 +158,8 @@ def test_memory_that_the_system_does_not_give_is_told_before_anything_is_written
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from workshop_gpu.host import memfd
-    from workshop_gpu.worker.host_copy import NoRoom, SharedCopy
+    from workshop_gpu.worker.host_copy import SharedCopy
+    from workshop_gpu.worker.shared_memory import NoRoom
 
     half = 64 * 2**20
 
@@ -167,11 +168,50 @@ def test_memory_that_the_system_does_not_give_is_told_before_anything_is_written
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "posix_fallocate", refuse_the_second_half)
-    copy = SharedCopy(memfd.create(2 * half), 2 * half, private=False)
+    copy = SharedCopy([memfd.create(2 * half)], 2 * half, private=False)
     copy.begin()
     with pytest.raises(NoRoom, match="the weight pool has no memory left: No space left"):
-        copy.wait_for_memory(2 * half)
+        copy.wait_for_memory(0, 2 * half)
     copy.close()
+
+
+@pytest.mark.parametrize("private", [False, True])
+def test_a_block_in_segments_is_one_block_to_its_readers_and_writers(private: bool) -> None:
+    import torch
+
+    from workshop_gpu.host import memfd
+    from workshop_gpu.worker.host_copy import SharedCopy
+
+    step = 2 * 2**20
+    size_bytes = 2 * step + 1000
+    descriptors = [memfd.create(step), memfd.create(step), memfd.create(1000)]
+    copies = [[os.dup(each) for each in descriptors], descriptors]
+    writer, reader = (SharedCopy(each, size_bytes, private=private) for each in copies)
+    content = torch.arange(size_bytes // 4, dtype=torch.int32).view(torch.uint8)
+    writing = writer.begin()
+    for start, stop in ((0, 100), (step - 7, step + 9), (100, step - 7), (step + 9, size_bytes)):
+        writer.wait_for_memory(start, stop)
+        writing[start:stop] = content[start:stop]
+    assert reader.tensor().equal(content)
+    across = bytearray(step + 20)
+    reader.read(step - 10, memoryview(across))
+    assert across == content[step - 10 : 2 * step + 10].numpy().tobytes()
+    writer.close()
+    reader.close()
+
+
+def test_large_blocks_are_kept_in_segments_of_equal_size() -> None:
+    from workshop_gpu.host import memfd
+    from workshop_gpu.worker.protocol import segment_bytes
+
+    for size_bytes in (1, 300 * 2**20, 5 * 2**30 + 12345):
+        descriptors = memfd.create_segments(size_bytes)
+        each_bytes = segment_bytes(size_bytes, len(descriptors))
+        sizes = [os.fstat(descriptor).st_size for descriptor in descriptors]
+        assert sum(sizes) == size_bytes
+        assert all(size == each_bytes for size in sizes[:-1])
+        assert len(sizes) <= 16
+        memfd.close(descriptors)
 
 
 def test_turns_are_handed_on_in_order_of_arrival() -> None:

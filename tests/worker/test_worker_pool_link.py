@@ -21,18 +21,18 @@ pool = PoolLink(link)
 """
 FILLS = """
 grant = pool.want("file:a", 5)
-print(grant.state.value, grant.size_bytes, os.get_inheritable(grant.descriptor))
-os.pwrite(grant.descriptor, b"bytes", 0)
+print(grant.state.value, grant.size_bytes, os.get_inheritable(grant.descriptors[0]))
+os.pwrite(grant.descriptors[0], b"bytes", 0)
 print(pool.filled("file:a", "sha256:a").state.value)
 grant = pool.want("file:b", 5)
-os.pwrite(grant.descriptor, b"bytes", 0)
+os.pwrite(grant.descriptors[0], b"bytes", 0)
 print(pool.filled("file:b", "sha256:a").state.value)
 pool.drop("file:a")
 print(pool.want("file:c", 10**9).reason)
 """
 READS = """
 grant = pool.want("sha256:a", 5)
-print(grant.state.value, os.pread(grant.descriptor, 10, 0))
+print(grant.state.value, os.pread(grant.descriptors[0], 10, 0))
 """
 HAS_TOO_MANY_FILES_OPEN = """
 highest = os.dup(0)
@@ -55,8 +55,8 @@ class Peer:
                 text=True,
             )
 
-    def send(self, order, descriptor=None):
-        self.channel.send(protocol.frame(order), descriptor)
+    def send(self, order, *descriptors):
+        self.channel.send(protocol.frame(order), *descriptors)
 
     async def live(self, pool):
         try:
@@ -93,5 +93,5 @@ def test_memory_passes_from_one_worker_to_the_next():
 def test_a_worker_with_too_many_files_open_goes_on_without_the_pool():
     (_, second), _ = lives(FILLS, HAS_TOO_MANY_FILES_OPEN)
     assert second == [
-        "the memory's descriptor did not arrive: this process has too many files open"
+        "the memory's descriptors did not arrive: this process has too many files open"
     ]

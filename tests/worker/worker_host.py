@@ -31,10 +31,9 @@ class PoolUser:
         self._connection = connection
         self.answers: list[protocol.ToWorker] = []
 
-    def send(self, order: protocol.ToWorker, descriptor: int | None = None) -> None:
+    def send(self, order: protocol.ToWorker, *descriptors: int) -> None:
         self.answers.append(order)
         with contextlib.suppress(OSError):  # the worker has ended
-            descriptors = [] if descriptor is None else [descriptor]
             socket.send_fds(self._connection, [protocol.frame(order)], descriptors)
 
 

@@ -8,6 +8,7 @@ import contextlib
 import os
 import socket
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 _READ_BYTES = 1 << 20
@@ -16,7 +17,7 @@ _READ_BYTES = 1 << 20
 @dataclass
 class _Outgoing:
     data: memoryview
-    descriptor: int | None
+    descriptors: list[int]
 
 
 class Channel:
@@ -31,17 +32,16 @@ class Channel:
         self._closed = False
         self._received = bytearray()
 
-    def send(self, data: bytes, descriptor: int | None = None) -> None:
-        """Sends bytes, later where the socket is full; with the first of them a descriptor.
+    def send(self, data: bytes, *descriptors: int) -> None:
+        """Sends bytes, later where the socket is full; with the first of them the descriptors.
 
-        The descriptor stays the caller's, who may close it at once. To a peer that is gone
+        These stay the caller's, who may close them at once. To a peer that is gone
         nothing is sent: it shows in `receive`. Raises OSError where this process has too many
         files open to pass another on; then nothing is sent either.
         """
         if self._closed:
             return
-        copy = None if descriptor is None else os.dup(descriptor)
-        self._outgoing.append(_Outgoing(memoryview(data), copy))
+        self._outgoing.append(_Outgoing(memoryview(data), _copies(descriptors)))
         if not self._waits_for_room:
             self._send_on()
 
@@ -61,12 +61,11 @@ class Channel:
             self._waits_for_room = False
 
     def _send_some(self, message: _Outgoing) -> None:
-        if message.descriptor is None:
+        if not message.descriptors:
             sent = self._socket.send(message.data)
         else:
-            sent = socket.send_fds(self._socket, [message.data], [message.descriptor])
-            os.close(message.descriptor)
-            message.descriptor = None
+            sent = socket.send_fds(self._socket, [message.data], message.descriptors)
+            _close(message.descriptors)
         message.data = message.data[sent:]
         if not message.data:
             self._outgoing.popleft()
@@ -97,7 +96,23 @@ class Channel:
 
     def _forget_outgoing(self) -> None:
         for message in self._outgoing:
-            if message.descriptor is not None:
-                with contextlib.suppress(OSError):
-                    os.close(message.descriptor)
+            _close(message.descriptors)
         self._outgoing.clear()
+
+
+def _copies(descriptors: Iterable[int]) -> list[int]:
+    """All of them, or none and OSError."""
+    copies: list[int] = []
+    try:
+        for descriptor in descriptors:
+            copies.append(os.dup(descriptor))
+    except OSError:
+        _close(copies)
+        raise
+    return copies
+
+
+def _close(descriptors: list[int]) -> None:
+    while descriptors:
+        with contextlib.suppress(OSError):
+            os.close(descriptors.pop())

@@ -9,6 +9,10 @@ import errno
 import os
 import sys
 
+from workshop_gpu.worker.protocol import segment_bytes
+
+_MOST_SEGMENTS = 16
+_SMALLEST_SEGMENT_BYTES = 256 * 2**20
 _F_SEAL_FUTURE_WRITE = 0x0010
 """Linux 5.1; the standard library has no name for it."""
 
@@ -39,6 +43,30 @@ def create(size_bytes: int) -> int:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def create_segments(size_bytes: int) -> list[int]:
+    """Descriptors of memory for so many bytes in all, in segments of `segment_bytes`.
+
+    One memfd is filled by one thread at a time, for the most part: many are filled by many. Raises
+    OSError.
+    """
+    count = max(1, min(_MOST_SEGMENTS, size_bytes // _SMALLEST_SEGMENT_BYTES))
+    each_bytes = segment_bytes(size_bytes, count)
+    descriptors: list[int] = []
+    try:
+        for start in range(0, max(size_bytes, 1), each_bytes):
+            descriptors.append(create(min(each_bytes, size_bytes - start)))
+    except OSError:
+        close(descriptors)
+        raise
+    return descriptors
+
+
+def close(descriptors: list[int]) -> None:
+    """Lets go of these, and empties the list."""
+    while descriptors:
+        os.close(descriptors.pop())
 
 
 def sealed(descriptor: int) -> int:

@@ -5,7 +5,6 @@ What no worker uses stays for the next time, until room is needed; a worker's en
 """
 
 import logging
-import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -27,21 +26,22 @@ _MOST_NAMES = 32
 class PoolUser(Protocol):
     """A worker, as the pool sees it."""
 
-    def send(self, order: protocol.ToWorker, descriptor: int | None = None) -> None:
-        """Sends an answer; the descriptor stays the pool's.
+    def send(self, order: protocol.ToWorker, *descriptors: int) -> None:
+        """Sends an answer; the descriptors stay the pool's.
 
-        Raises OSError where it cannot be passed on.
+        Raises OSError where they cannot be passed on.
         """
 
 
 @dataclass(eq=False)
 class _Part:
-    """A memfd. `names` are the keys under which it was asked for, and its digest.
+    """Memory in segments, a memfd each.
 
-    `models` are those that it was last loaded for. `filler` is set until it is complete.
+    `names` are the keys under which it was asked for, and its digest. `models` are those that it
+    was last loaded for. `filler` is set until it is complete.
     """
 
-    descriptor: int
+    descriptors: list[int]
     size_bytes: int
     filler: PoolUser | None
     names: list[str]
@@ -166,7 +166,7 @@ class WeightPool:
     def close(self) -> None:
         """Lets go of all memory; workers that still use some keep that until they end."""
         for part in {id(part): part for part in (*self._kept(), *self._in_use.values())}.values():
-            os.close(part.descriptor)
+            memfd.close(part.descriptors)
         self._complete.clear()
         self._in_use.clear()
         self._waiting.clear()
@@ -188,16 +188,17 @@ class WeightPool:
 
     def _grant_complete(self, user: PoolUser, key: str, part: _Part) -> None:
         self._use(user, key, part)
-        granted = protocol.PartGranted(key, PartState.COMPLETE, part.size_bytes, part.digest)
-        self._send(user, granted, part.descriptor)
+        self._send(user, key, PartState.COMPLETE, part)
 
-    def _send(self, user: PoolUser, granted: protocol.PartGranted, descriptor: int) -> None:
+    def _send(self, user: PoolUser, key: str, state: PartState, part: _Part) -> None:
+        segments = len(part.descriptors)
+        granted = protocol.PartGranted(key, state, part.size_bytes, part.digest, segments)
         try:
-            user.send(granted, descriptor)
+            user.send(granted, *part.descriptors)
         except OSError as error:
-            self._dropped(user, granted.key)
+            self._dropped(user, key)
             reason = f"the memory could not be passed on: {error.strerror}"
-            user.send(protocol.PartRefused(granted.key, reason))
+            user.send(protocol.PartRefused(key, reason))
 
     def _grant_empty(self, user: PoolUser, key: str, size_bytes: int) -> None:
         if refusal := self._problem or self._why_no_room(size_bytes):
@@ -206,13 +207,14 @@ class WeightPool:
             self._ask_to_free(size_bytes, but=user)
             return
         try:
-            descriptor = memfd.create(size_bytes)
+            descriptors = memfd.create_segments(size_bytes)
         except OSError as error:
             reason = f"the system refused shared memory: {error.strerror}"
             user.send(protocol.PartRefused(key, reason))
             return
-        self._use(user, key, _Part(descriptor, size_bytes, user, [key]))
-        self._send(user, protocol.PartGranted(key, PartState.EMPTY, size_bytes), descriptor)
+        part = _Part(descriptors, size_bytes, user, [key])
+        self._use(user, key, part)
+        self._send(user, key, PartState.EMPTY, part)
 
     def _filled(self, user: PoolUser, key: str, digest: str) -> None:
         part = self._in_use.get((user, key))
@@ -237,7 +239,8 @@ class WeightPool:
 
     def _seal(self, part: _Part) -> None:
         try:
-            part.descriptor = memfd.sealed(part.descriptor)
+            for number, descriptor in enumerate(part.descriptors):
+                part.descriptors[number] = memfd.sealed(descriptor)
         except OSError as error:  # it can be used all the same
             self._log.debug("A part of the pool could not be sealed: %s", error.strerror)
 
@@ -281,7 +284,7 @@ class WeightPool:
         if part.filler is None:
             for name in part.names:
                 del self._complete[name]
-        os.close(part.descriptor)
+        memfd.close(part.descriptors)
 
     def _another_fills(self, user: PoolUser, key: str) -> bool:
         return any(
@@ -342,7 +345,10 @@ class WeightPool:
     def _promised_bytes(self) -> int:
         """What unfinished parts will still take."""
         filling = [part for part in self._in_use.values() if part.filler is not None]
-        return sum(max(0, part.size_bytes - memfd.taken_bytes(part.descriptor)) for part in filling)
+        return sum(
+            max(0, part.size_bytes - sum(map(memfd.taken_bytes, part.descriptors)))
+            for part in filling
+        )
 
     def _kept(self) -> Iterable[_Part]:
         """The complete parts, of those that nobody uses the longest unused first."""

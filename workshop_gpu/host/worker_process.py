@@ -116,12 +116,12 @@ class WorkerProcess:
             self._log_path = self._log_path.replace(log_path)
         self.send(TakeOver(device.torch_device, device.gpu_uuid, device.total_bytes))
 
-    def send(self, order: ToWorker, descriptor: int | None = None) -> None:
+    def send(self, order: ToWorker, *descriptors: int) -> None:
         """Hands an order to the socket; a dead worker shows in `receive`, not here.
 
-        A descriptor that goes with it stays the caller's, who may close it at once.
+        Descriptors that go with it stay the caller's, who may close them at once.
         """
-        self._channel.send(frame(order), descriptor)
+        self._channel.send(frame(order), *descriptors)
 
     async def receive(self) -> FromWorker | None:
         """The next report, or None once the worker has ended or broke the protocol."""

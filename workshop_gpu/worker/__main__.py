@@ -9,6 +9,7 @@ import argparse
 import faulthandler
 import gc
 import os
+import resource
 import signal
 import socket
 import sys
@@ -33,6 +34,7 @@ def main() -> None:
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in the terminal is meant for the server
     _say_where_it_ends()
+    _allow_many_files()
     _prepare_environment(options.threads)
     link = Link(socket.socket(fileno=options.fd))
     link.start()  # before the imports: a server that dies meanwhile must not leave us behind
@@ -121,6 +123,13 @@ def _options() -> argparse.Namespace:
     if options.device == "cpu" and options.total_bytes <= 0:
         parser.error("--device cpu needs --total-bytes, the VRAM that it pretends to have")
     return options
+
+
+def _allow_many_files() -> None:
+    """Large parts of the weight pool come in many segments, a descriptor each."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _prepare_environment(threads: int) -> None:

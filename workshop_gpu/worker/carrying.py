@@ -10,7 +10,7 @@ import mmap
 import os
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -130,7 +130,7 @@ class Carrier:
             room = filled[start:stop] if filled is not None else None
             try:
                 if into is not None:
-                    into.wait_for_memory(stop)
+                    into.wait_for_memory(start, stop)
                 return self._carry(
                     source, start, stop - start, room,
                     onto[start:stop] if onto is not None else None, digest, on_bytes,
@@ -139,9 +139,16 @@ class Carrier:
                 trip.failed.set()
                 raise
 
-        for start in range(0, size_bytes, self._stretch_bytes):
-            trip.stretches.append(self._workers.submit(stretch, start))
+        starts = range(0, size_bytes, self._stretch_bytes)
+        begun = {start: self._workers.submit(stretch, start) for start in self._order(starts, into)}
+        trip.stretches.extend(begun[start] for start in starts)
         return trip
+
+    def _order(self, starts: Sequence[int], into: HostCopy | None) -> list[int]:
+        """The first of each segment, then the second of each: so each thread has its own."""
+        if into is None or into.segment_bytes >= into.size_bytes:
+            return list(starts)
+        return sorted(starts, key=lambda start: divmod(start, into.segment_bytes)[::-1])
 
     def _carry(
         self,

@@ -17,7 +17,7 @@ import torch
 from workshop_gpu.conductor import errors
 from workshop_gpu.worker.checkpoints import BadCheckpoint
 from workshop_gpu.worker.drawing import JobCancelled
-from workshop_gpu.worker.host_copy import NoRoom
+from workshop_gpu.worker.shared_memory import NoRoom
 
 Result = TypeVar("Result")
 

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 
 from workshop_gpu.worker.checkpoints import BadCheckpoint
-from workshop_gpu.worker.host_copy import NoRoom
 from workshop_gpu.worker.layout import Block, Piece
+from workshop_gpu.worker.shared_memory import NoRoom
 from workshop_gpu.worker.stored import OpenFiles, StoredTensor
 
 _MOST_VIEWS = 512

@@ -1,32 +1,31 @@
 """The bytes of a block in host memory: the server's, shared by a descriptor, or our own."""
 
-import errno
 import mmap
 import os
-import threading
 import warnings
+from collections.abc import Sequence
 from typing import Protocol
 
 import torch
 
-_ASKED_BYTES = 64 * 2**20
-"""Of memory at a time."""
+from workshop_gpu.worker.protocol import segment_bytes
+from workshop_gpu.worker.shared_memory import MemoryAhead, NoRoom, mapped
 
-
-class NoRoom(Exception):
-    """Host memory that was promised is not there."""
+_WRITABLE = mmap.PROT_READ | mmap.PROT_WRITE
 
 
 class HostCopy(Protocol):
     """A block of bytes that can be written once, read, and shown as a tensor."""
 
     size_bytes: int
+    segment_bytes: int
+    """What is filled fastest by a thread for each."""
 
     def begin(self) -> torch.Tensor:
         """All bytes as uint8, to be filled and then let go. Raises NoRoom."""
 
-    def wait_for_memory(self, stop: int) -> None:
-        """Before bytes up to `stop` are written, after `begin`. Raises NoRoom."""
+    def wait_for_memory(self, start: int, stop: int) -> None:
+        """Before these bytes are written, after `begin`. Raises NoRoom."""
 
     def read(self, start: int, into: memoryview) -> None:
         """Take bytes from there."""
@@ -39,109 +38,69 @@ class HostCopy(Protocol):
 
 
 class SharedCopy:
-    """A block in the server's weight pool, by its descriptor.
+    """A block in the server's weight pool, by the descriptors of its segments.
 
-    Reading by the descriptor touches no page tables, so that a first read of many gigabytes does
+    Reading by a descriptor touches no page tables, so that a first read of many gigabytes does
     not wait for faults.
     """
 
-    def __init__(self, descriptor: int, size_bytes: int, *, private: bool) -> None:
+    def __init__(self, descriptors: Sequence[int], size_bytes: int, *, private: bool) -> None:
         """`private`: what a pipeline writes into its weights is its own affair (on the CPU)."""
         self.size_bytes = size_bytes
-        self._descriptor = descriptor
+        self.segment_bytes = segment_bytes(size_bytes, len(descriptors))
+        self._descriptors = list(descriptors)
         self._private = private
         self._tensor: torch.Tensor | None = None
-        self._memory: _MemoryAhead | None = None
+        self._memory: list[MemoryAhead] = []
 
     def begin(self) -> torch.Tensor:
-        # Not by the descriptor: the system lets only one thread at a time write to a file.
-        both = mmap.PROT_READ | mmap.PROT_WRITE
+        # Not by the descriptors: the system lets only one thread at a time write to a file.
         try:
-            shared = mmap.mmap(self._descriptor, self.size_bytes, mmap.MAP_SHARED, both)
+            shared = self._mapped(_WRITABLE, mmap.MAP_SHARED)
         except OSError as problem:
             raise NoRoom(f"the weight pool cannot be filled: {problem.strerror}") from None
-        self._memory = _MemoryAhead(self._descriptor, self.size_bytes)
-        return _shown(shared, self.size_bytes)
+        for number, descriptor in enumerate(self._descriptors):
+            start = number * self.segment_bytes
+            size_bytes = min(self.segment_bytes, self.size_bytes - start)
+            self._memory.append(MemoryAhead(descriptor, size_bytes))
+        return shared
 
-    def wait_for_memory(self, stop: int) -> None:
-        assert self._memory is not None
-        self._memory.wait_for(stop)
+    def wait_for_memory(self, start: int, stop: int) -> None:
+        first, last = start // self.segment_bytes, (stop - 1) // self.segment_bytes
+        for number in range(first, last + 1):
+            begin = number * self.segment_bytes
+            self._memory[number].wait_for(min(stop - begin, self.segment_bytes))
 
     def read(self, start: int, into: memoryview) -> None:
         while into:
-            count = os.preadv(self._descriptor, [into], start)
+            number, offset = divmod(start, self.segment_bytes)
+            wanted = into[: self.segment_bytes - offset]
+            count = os.preadv(self._descriptors[number], [wanted], offset)
             if count == 0:
                 raise NoRoom("a block in the weight pool is shorter than it was")
             start, into = start + count, into[count:]
 
     def tensor(self) -> torch.Tensor:
         if self._tensor is None:
-            self._tensor = _shown(self._map(), self.size_bytes)
+            if self._private:
+                self._tensor = self._mapped(_WRITABLE, mmap.MAP_PRIVATE)
+            else:
+                try:
+                    self._tensor = self._mapped(_WRITABLE, mmap.MAP_SHARED)
+                except PermissionError:  # sealed against writing
+                    self._tensor = self._mapped(mmap.PROT_READ, mmap.MAP_SHARED)
         return self._tensor
 
-    def _map(self) -> mmap.mmap:
-        readable, both = mmap.PROT_READ, mmap.PROT_READ | mmap.PROT_WRITE
-        if self._private:
-            return mmap.mmap(self._descriptor, self.size_bytes, mmap.MAP_PRIVATE, both)
-        try:
-            return mmap.mmap(self._descriptor, self.size_bytes, mmap.MAP_SHARED, both)
-        except PermissionError:  # sealed against writing
-            return mmap.mmap(self._descriptor, self.size_bytes, mmap.MAP_SHARED, readable)
+    def _mapped(self, protection: int, flags: int) -> torch.Tensor:
+        return mapped(self._descriptors, self.size_bytes, self.segment_bytes, protection, flags)
 
     def close(self) -> None:
         self._tensor = None
-        if self._memory is not None:
-            self._memory.stop()
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
-
-
-class _MemoryAhead:
-    """Has the system give a memfd its memory, a little ahead of those who write to it.
-
-    Many threads that each touch a page of one memfd for the first time wait for each other: 4 GB/s.
-    One that asks for a stretch at a time gets 11 GB/s, and the others then write at full speed.
-    """
-
-    def __init__(self, descriptor: int, size_bytes: int) -> None:
-        self._descriptor = os.dup(descriptor)
-        self._size_bytes = size_bytes
-        self._given_bytes = 0
-        self._ended = False
-        self._problem = ""
-        self._changed = threading.Condition()
-        threading.Thread(target=self._ask, name="pool memory", daemon=True).start()
-
-    def wait_for(self, stop: int) -> None:
-        """Until there is memory up to `stop`. Raises NoRoom."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._ended or self._given_bytes >= stop)
-            if self._problem:
-                raise NoRoom(f"the weight pool has no memory left: {self._problem}")
-
-    def stop(self) -> None:
-        """Ask for no more."""
-        with self._changed:
-            self._ended = True
-
-    def _ask(self) -> None:
-        problem = ""
-        try:
-            while not self._ended and self._given_bytes < self._size_bytes:
-                size_bytes = min(_ASKED_BYTES, self._size_bytes - self._given_bytes)
-                os.posix_fallocate(self._descriptor, self._given_bytes, size_bytes)
-                with self._changed:
-                    self._given_bytes += size_bytes
-                    self._changed.notify_all()
-        except OSError as error:
-            if error.errno != errno.EOPNOTSUPP:  # else it comes when it is written to
-                problem = error.strerror or str(error)
-        finally:
-            os.close(self._descriptor)
-            with self._changed:
-                self._ended, self._problem = True, problem
-                self._changed.notify_all()
+        for memory in self._memory:
+            memory.stop()
+        self._memory.clear()
+        while self._descriptors:
+            os.close(self._descriptors.pop())
 
 
 class OwnCopy:
@@ -149,7 +108,7 @@ class OwnCopy:
 
     def __init__(self, size_bytes: int) -> None:
         """Raises NoRoom."""
-        self.size_bytes = size_bytes
+        self.size_bytes = self.segment_bytes = size_bytes
         private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
         try:
             self._memory = mmap.mmap(-1, max(size_bytes, 1), private)
@@ -160,7 +119,7 @@ class OwnCopy:
     def begin(self) -> torch.Tensor:
         return self._tensor
 
-    def wait_for_memory(self, stop: int) -> None:
+    def wait_for_memory(self, start: int, stop: int) -> None:
         pass
 
     def read(self, start: int, into: memoryview) -> None:

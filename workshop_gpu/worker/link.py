@@ -21,14 +21,14 @@ EXIT_GONE = 0
 EXIT_BROKEN_STREAM = 3
 
 _LENGTH_BYTES = 4
-_MOST_DESCRIPTORS = 4
-"""In one read; the host sends one with a message."""
+_MOST_DESCRIPTORS = 64
+"""In one read; the host sends far fewer with a message."""
 
 Move = protocol.Load | protocol.Evict | protocol.FreePool
 """What is done on the lane that moves models."""
 
-PoolAnswer = tuple[protocol.PoolAnswer, int | None]
-"""An answer of the weight pool and the descriptor that came with it, which the taker owns."""
+PoolAnswer = tuple[protocol.PoolAnswer, list[int]]
+"""An answer of the weight pool and the descriptors that came with it, which the taker owns."""
 
 
 class Cancellations:
@@ -108,11 +108,11 @@ class Link:
             case protocol.TakeOver():
                 self.take_overs.put(order)
             case protocol.PartGranted():
-                # None: it was lost on the way, because this process has too many files open.
-                descriptor = self._descriptors.popleft() if self._descriptors else None
-                self.pool_answers.put((order, descriptor))
+                # Some may be lost on the way, where this process has too many files open.
+                there = min(order.segments, len(self._descriptors))
+                self.pool_answers.put((order, [self._descriptors.popleft() for _ in range(there)]))
             case protocol.PartRefused():
-                self.pool_answers.put((order, None))
+                self.pool_answers.put((order, []))
             case protocol.Run():
                 # Known before it is in the inbox: the lane may end it before this thread goes on.
                 for member in order.members:

@@ -101,10 +101,10 @@ class Parts:
         if isinstance(answer, Grant):
             self.refusal = ""
             if twin := self._with_content(answer.digest):
-                os.close(answer.descriptor)
+                _close(answer)
                 self._client.drop(key)
                 return twin
-            host = SharedCopy(answer.descriptor, size_bytes, private=self._on_cpu)
+            host = SharedCopy(answer.descriptors, size_bytes, private=self._on_cpu)
             complete = answer.state is PartState.COMPLETE
             digest = answer.digest or key
             return Part(key, size_bytes, host, complete, in_pool=True, digest=digest)
@@ -132,9 +132,9 @@ class Parts:
         twin = self._with_content(part.digest, but=part)
         if twin is None:
             part.host.close()
-            part.host = SharedCopy(other.descriptor, part.size_bytes, private=self._on_cpu)
+            part.host = SharedCopy(other.descriptors, part.size_bytes, private=self._on_cpu)
             return part
-        os.close(other.descriptor)
+        _close(other)
         twin.users |= part.users
         self._close(part)
         self._known_as[part.key] = twin.key
@@ -172,3 +172,8 @@ class Parts:
         """What the blocks on the device take there; shared ones once."""
         # Any thread may ask while the loader's adds to it.
         return sum(part.size_bytes for part in list(self._parts.values()) if part.residents)
+
+
+def _close(grant: Grant) -> None:
+    for descriptor in grant.descriptors:
+        os.close(descriptor)

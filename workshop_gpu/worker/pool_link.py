@@ -1,22 +1,23 @@
 """The server's weight pool as a worker sees it: asking for parts over the socket."""
 
+import os
 from dataclasses import dataclass
 
 from workshop_gpu.worker import protocol
 from workshop_gpu.worker.link import Link
 
-_LOST = "the memory's descriptor did not arrive: this process has too many files open"
+_LOST = "the memory's descriptors did not arrive: this process has too many files open"
 
 
 @dataclass(frozen=True)
 class Grant:
-    """Memory for a part in the server's pool. Who gets it owns the descriptor.
+    """Memory for a part in the server's pool, in segments. Who gets it owns the descriptors.
 
     `digest` is of a complete part's content.
     """
 
     state: protocol.PartState
-    descriptor: int
+    descriptors: tuple[int, ...]
     size_bytes: int
     digest: str = ""
 
@@ -50,10 +51,12 @@ class PoolLink:
         self._link.send(protocol.PartDropped(key))
 
     def _granted(self) -> Grant | Refusal:
-        answer, descriptor = self._link.pool_answers.get()
+        answer, descriptors = self._link.pool_answers.get()
         if isinstance(answer, protocol.PartRefused):
             return Refusal(answer.reason)
-        if descriptor is None:
+        if len(descriptors) < answer.segments:
+            for descriptor in descriptors:
+                os.close(descriptor)
             self.drop(answer.key)
             return Refusal(_LOST)
-        return Grant(answer.state, descriptor, answer.size_bytes, answer.digest)
+        return Grant(answer.state, tuple(descriptors), answer.size_bytes, answer.digest)

@@ -3,7 +3,7 @@
 A message is msgpack of one of the tagged structs below, behind its length as four bytes, big
 endian. Neither side ever unpickles anything. This file imports no torch: the host uses it too.
 
-With one message, `PartGranted`, a file descriptor comes over the socket (SCM_RIGHTS, beside the
+With one message, `PartGranted`, file descriptors come over the socket (SCM_RIGHTS, beside the
 first bytes of the message): memory of the server's weight pool.
 """
 
@@ -16,6 +16,15 @@ from workshop_gpu.conductor.rungs import RESIDENT, Placement, RoleBytes
 
 MAX_MESSAGE_BYTES = 256 * 1024 * 1024
 """A message longer than this is a broken stream."""
+
+
+_SEGMENT_STEP_BYTES = 2 * 2**20
+
+
+def segment_bytes(size_bytes: int, segments: int) -> int:
+    """The bytes of each but the last segment of a part."""
+    steps = -(-size_bytes // (segments * _SEGMENT_STEP_BYTES))
+    return max(1, steps) * _SEGMENT_STEP_BYTES
 
 
 class ModelSource(msgspec.Struct, frozen=True):
@@ -140,7 +149,8 @@ class PartState(Enum):
 class PartGranted(msgspec.Struct, frozen=True, tag="part_granted"):
     """Memory for a part, answering PartWanted or PartFilled.
 
-    Its descriptor comes with this message and belongs to the receiver. A COMPLETE part can only
+    Its descriptors come with this message and belong to the receiver, one for each of its
+    `segments` (see `segment_bytes`). A COMPLETE part can only
     be read; `digest` is its content's, by which a worker finds that it has it under another key.
     An EMPTY one is this worker's to fill; it ends with PartFilled or PartDropped.
     """
@@ -149,6 +159,7 @@ class PartGranted(msgspec.Struct, frozen=True, tag="part_granted"):
     state: PartState
     size_bytes: int
     digest: str = ""
+    segments: int = 1
 
 
 class PartRefused(msgspec.Struct, frozen=True, tag="part_refused"):
