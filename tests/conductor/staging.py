@@ -122,9 +122,10 @@ class Stage:
     ) -> list[Effect]:
         """The device's worker does what it was told, with success."""
         match self.take_order(device, which):
-            case effects.LoadModel(_, name):
+            case effects.LoadModel(_, name, placement):
                 weights_bytes = int(weights_gb * GB) or self.slot(name, device).bytes
-                return self.tell(events.SlotLoaded(device, name, weights_bytes, 6.0))
+                fact = events.SlotLoaded(device, name, weights_bytes, 6.0, placement=placement)
+                return self.tell(fact)
             case effects.EvictModel(_, name):
                 freed_bytes = self.slot(name, device).bytes
                 return self.tell(events.SlotEvicted(device, name, freed_bytes))

@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from workshop_gpu.conductor.ladder import (
     MODES,
-    PLANNED,
     RUNGS,
     Streams,
     names,
@@ -18,11 +17,12 @@ from workshop_gpu.conductor.planner import (
     Plan,
     Question,
     Speeds,
+    Step,
+    allowed,
     best,
     least,
     plan_all,
     plan_for,
-    step_down,
 )
 from workshop_gpu.conductor.rungs import (
     DENOISER,
@@ -156,25 +156,25 @@ def test_asked_for_bytes_are_streamed_though_there_is_room() -> None:
     assert named(ask(80, streamed_gb=10), "streamed").placement.streamed_bytes == 10 * GB
 
 
-def test_out_of_memory_goes_one_rung_lower_in_its_phase_and_at_most_once_per_rung() -> None:
+def test_out_of_memory_goes_lower_in_its_phase_and_at_most_once_per_rung() -> None:
     plans = plan_all(ask(31))
     for phase in Phase:
-        tried = ["resident"]
-        placement = RESIDENT
-        peaks = [named(ask(31), "resident").peaks[phase]]
-        while (plan := step_down(plans, placement, phase, tried)) is not None:
-            assert plan.rung.name not in tried
-            tried.append(plan.rung.name)
-            placement = plan.placement
-            peaks.append(plan.peaks[phase])
-        assert len(tried) > 1, phase
+        steps: list[Step] = []
+        plan = best(plans)
+        while plan is not None:
+            steps.append(Step(plan.rung.name, phase, plan.peaks[phase]))
+            plan = best(allowed(plans, steps))
+        assert len(steps) > 1, phase
+        assert len({step.rung for step in steps}) == len(steps)
+        peaks = [step.peak_bytes for step in steps]
         assert peaks == sorted(peaks, reverse=True)
-        assert len(set(peaks)) == len(peaks)
 
 
 def test_tiling_is_the_last_answer_while_decoding() -> None:
-    tried = [rung.name for rung in PLANNED if rung.placement.exact]
-    plan = step_down(plan_all(ask(31)), RESIDENT, Phase.DECODE, tried)
+    question = ask(31)
+    left = [plan for plan in plan_all(question) if not plan.placement.exact]
+    step = Step("resident", Phase.DECODE, named(question, "resident").peaks[Phase.DECODE])
+    plan = best(allowed(left, [step]))
     assert plan is not None
     assert plan.placement.tiled
 

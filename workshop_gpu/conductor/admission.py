@@ -22,11 +22,13 @@ from workshop_gpu.conductor.errors import (
     ReportedError,
 )
 from workshop_gpu.conductor.events import EvictionAsked, HoldTaken, JobSubmitted, ModelWanted
+from workshop_gpu.conductor.memory_rules import check_memory
 from workshop_gpu.conductor.names import check_names
 from workshop_gpu.conductor.offering import limit_of
 from workshop_gpu.conductor.placement import never_fits
+from workshop_gpu.conductor.planning import TYPICAL, Size, least_bytes, size_of
 from workshop_gpu.conductor.policy import Policy
-from workshop_gpu.conductor.records import TYPICAL_PIXELS, Device, Hold, Job, Slot, State
+from workshop_gpu.conductor.records import Device, Hold, Job, Slot, State
 from workshop_gpu.conductor.states import DeviceState, SlotState
 
 _SIDE_STEP = 64
@@ -46,11 +48,9 @@ def check_job(state: State, event: JobSubmitted, now: float) -> None:
     if state.job(event.job) is not None:
         raise InvalidRequest("job", "this id was given already", job=event.job)
     check_offered(state, event.model)
-    weights_bytes = state.weights_bytes(event.model)
-    working_bytes = state.estimates.working_bytes(
-        event.model, weights_bytes, event.pixels, event.batch
-    )
-    _check_fits(state, event.model, weights_bytes + working_bytes, event.pixels)
+    size = Size(event.pixels, event.batch, event.steps, event.placement)
+    check_memory(state, event.model, size)
+    _check_fits(state, event.model, size)
     _check_failures(state, event.model, now)
     _check_queue(state, event.participant)
 
@@ -71,8 +71,8 @@ def check_hold(state: State, event: HoldTaken, now: float) -> None:
 def check_wanted(state: State, event: HoldTaken | ModelWanted) -> None:
     """Raises ModelUnknown, ModelDisabled, ModelUnavailable, NoDevice or ModelTooLarge."""
     check_offered(state, event.model)
-    needed = state.weights_bytes(event.model) + state.working_bytes_of(event.model)
-    _check_fits(state, event.model, needed, TYPICAL_PIXELS)
+    check_memory(state, event.model, TYPICAL)
+    _check_fits(state, event.model, TYPICAL)
 
 
 def check_eviction(state: State, event: EvictionAsked) -> None:
@@ -155,24 +155,24 @@ def _check_failures(state: State, model: str, now: float) -> None:
         raise ReportedError(ErrorReport(last.error.kind, message, facts))
 
 
-def _check_fits(state: State, model: str, needed_bytes: int, pixels: int) -> None:
+def _check_fits(state: State, model: str, size: Size) -> None:
     if not state.most_bytes:
         raise NoDevice(why_no_device(state))
+    needed_bytes = least_bytes(state, model, size)
     if never_fits(needed_bytes, state.most_bytes):
         most_bytes = max(state.most_bytes)
-        fitting = _fitting_side(state, model, pixels, most_bytes)
+        fitting = _fitting_side(state, model, size, most_bytes)
         raise ModelTooLarge(model, needed_bytes, most_bytes, fitting)
 
 
-def _fitting_side(state: State, model: str, pixels: int, most_bytes: int) -> int:
+def _fitting_side(state: State, model: str, size: Size, most_bytes: int) -> int:
     """The side of the largest square picture that would fit; 0 where none would."""
-    weights_bytes = state.weights_bytes(model)
 
     def too_large(side: int) -> bool:
-        working_bytes = state.estimates.working_bytes(model, weights_bytes, side * side, 1)
-        return weights_bytes + working_bytes > most_bytes
+        smaller = size._replace(pixels=side * side, batch=1)
+        return least_bytes(state, model, smaller) > most_bytes
 
-    sides = range(_SIDE_STEP, math.isqrt(pixels) + _SIDE_STEP, _SIDE_STEP)
+    sides = range(_SIDE_STEP, math.isqrt(size.pixels) + _SIDE_STEP, _SIDE_STEP)
     first = bisect_left(sides, True, key=too_large)
     return sides[first - 1] if first else 0
 
@@ -222,7 +222,7 @@ def verdict(state: State, job: Job) -> ErrorReport | None:
         return NoDevice(why_no_device(state)).report()
     failures = [*state.slots(job.model, SlotState.FAILED)]
     most_bytes = _most_bytes_elsewhere(state, failures) if failures else state.most_bytes
-    needed_bytes = state.weights_bytes(job.model) + state.working_bytes(job)
+    needed_bytes = least_bytes(state, job.model, size_of(job))
     if most_bytes and not never_fits(needed_bytes, most_bytes):
         return None
     errors = [slot.error for slot in failures if slot.error]

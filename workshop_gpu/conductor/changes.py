@@ -19,9 +19,12 @@ from workshop_gpu.conductor.errors import ErrorReport, WorkerLost
 from workshop_gpu.conductor.fairness import Reason
 from workshop_gpu.conductor.lanes import IDLE_S, UNKNOWN_S
 from workshop_gpu.conductor.ordering import Ordering
+from workshop_gpu.conductor.orders import Load
+from workshop_gpu.conductor.planning import working_bytes as working_bytes_of
 from workshop_gpu.conductor.records import Activity, Device, Hold, Job, Slot, State
 from workshop_gpu.conductor.rungs import RESIDENT
 from workshop_gpu.conductor.states import DeviceState, JobState, SlotState
+from workshop_gpu.conductor.stepping import went_on
 from workshop_gpu.conductor.views import hold_view
 
 MOST_DEATHS = 2
@@ -44,8 +47,8 @@ class Changes:
         state, first = self.state, jobs[0]
         expected_s = state.cost_s(first, len(jobs))
         known_s = state.run_s(first, len(jobs))
-        working_bytes = state.working_bytes(first, len(jobs))
         slot = device.slots[first.model]
+        working_bytes = working_bytes_of(state, first, len(jobs), slot.placement)
         for number, job in enumerate(jobs):
             self.ordering.remove(job)
             state.running[job.id] = device.running[job.id] = job
@@ -68,6 +71,8 @@ class Changes:
         device.until_s = None if known_s is None else now + known_s
         slot.leaves_because = ""
         slot.uses += 1
+        slot.moves = 0
+        went_on(self.effects, jobs, slot)
         self.touch(device)
         others = tuple(job.id for job in jobs[1:])
         self.effects.append(RunJob(device.name, first.id, first.model, others))
@@ -108,12 +113,16 @@ class Changes:
             error = WorkerLost(what, reason, job.deaths, log)
             self.end_job(job, JobState.FAILED, now, error.report())
         else:
-            self._leave_device(job, now, used_s=0.0)
-            job.state, job.device, job.started_s, job.step = JobState.QUEUED, None, -1.0, 0
-            job.reason, job.batch = Reason.PUT_BACK, 1
-            self.ordering.add(job, now)
-            if self.state.settings.wait_limit_s:
-                self.state.waiting_times.begin(job.id, now)
+            self.wait_again(job, now)
+
+    def wait_again(self, job: Job, now: float) -> None:
+        """The running job waits again, before all others of its class."""
+        self._leave_device(job, now, used_s=0.0)
+        job.state, job.device, job.started_s, job.step = JobState.QUEUED, None, -1.0, 0
+        job.reason, job.batch = Reason.PUT_BACK, 1
+        self.ordering.add(job, now)
+        if self.state.settings.wait_limit_s:
+            self.state.waiting_times.begin(job.id, now)
 
     def _leave_device(self, job: Job, now: float, used_s: float) -> None:
         """The device's lane, and the memory, are free when the last of a batch has left."""
@@ -135,17 +144,31 @@ class Changes:
 
     # slots
 
-    def load(self, device: Device, model: str, now: float) -> None:
-        """The model's load begins; its estimated bytes count from here."""
-        size_bytes = self.state.weights_bytes(model)
-        slot = Slot(device.name, model, SlotState.LOADING, now, now, total_bytes=size_bytes)
-        device.slots[model] = slot
-        self.state.places.setdefault(model, {})[device.name] = slot
-        parts = self.state.estimates.parts(self.state.models[model].facts)
-        device.ledger.set_weights(model, size_bytes, parts)
+    def load(self, device: Device, order: Load, now: float) -> None:
+        """The model's load begins, or its way into another placement; its estimated bytes count
+        from here, and those that it has already until they are gone."""
+        model, placement, ledger = order.model, order.placement, device.ledger
+        size_bytes = order.weights_bytes
+        if size_bytes is None:
+            size_bytes = self.state.weights_bytes(model)
+        slot = device.slots.get(model)
+        if slot is None:
+            slot = Slot(device.name, model, SlotState.LOADING, now, now, placement=placement)
+            device.slots[model] = slot
+            self.state.places.setdefault(model, {})[device.name] = slot
+            whole = placement == RESIDENT
+            parts = self.state.estimates.parts(self.state.models[model].facts) if whole else ()
+            ledger.set_weights(model, size_bytes, parts)
+        else:
+            slot.moves += 1
+            if size_bytes > ledger.weights_bytes(model):
+                ledger.set_weights(model, size_bytes)
+        slot.state, slot.since_s, slot.placement = SlotState.LOADING, now, placement
+        slot.done_bytes, slot.total_bytes = 0, size_bytes
         device.begin(Activity.LOADING, model, now)
         self.touch(device)
-        self.effects.append(LoadModel(device.name, model, RESIDENT))
+        most_bytes = self.state.models[model].facts.memory.max_vram_bytes
+        self.effects.append(LoadModel(device.name, model, placement, most_bytes))
 
     def evict(self, device: Device, model: str, because: str, room_for: str, now: float) -> None:
         """The device is told to drop the model; from here on nothing can use the slot, and its
@@ -187,6 +210,7 @@ class Changes:
     def forgive(self, model: str) -> None:
         """Failed loads of the model are forgotten: it may be tried again."""
         self.state.models[model].load_deaths = 0
+        self.state.shortages.forget(model)
         for slot in list(self.state.slots(model, SlotState.FAILED)):
             self.remove_slot(slot)
 

@@ -305,7 +305,7 @@ class Conductor:
                     self._mark_overtaken(order, now)
                     changes.run(device, order.jobs, now)
                 case Load():
-                    changes.load(device, order.model, now)
+                    changes.load(device, order, now)
                 case Evict():
                     if order.room_for:
                         state.models[order.model].pushed_out_s = now

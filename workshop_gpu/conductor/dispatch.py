@@ -32,6 +32,8 @@ from workshop_gpu.conductor.loading import load
 from workshop_gpu.conductor.look import Look, make_room_or_load
 from workshop_gpu.conductor.orders import Decision, Evict, Order
 from workshop_gpu.conductor.placement import best
+from workshop_gpu.conductor.placing import Placing
+from workshop_gpu.conductor.planning import TYPICAL
 from workshop_gpu.conductor.records import Device, Slot, State
 from workshop_gpu.conductor.room import Claim
 from workshop_gpu.conductor.starting import start
@@ -72,9 +74,9 @@ def _told_to_leave(look: Look) -> Order | None:
 
 def _for_wanted(look: Look, claims: Iterable[Claim]) -> Order | None:
     for claim in claims:
-        working_bytes = look.state.working_bytes_of(claim.model)
+        placing = Placing(look.state, look.now, claim.model, TYPICAL)
         options = [
-            look.option(device, claim, look.to_load(device, claim.model) + working_bytes)
+            placing.load(device, look.ask(device, claim))
             for device in look.open(claim.model)
             if device.name not in look.closed
         ]

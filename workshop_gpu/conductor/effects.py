@@ -43,6 +43,8 @@ class JobView(msgspec.Struct, frozen=True):
     """How many jobs are drawn together with it, itself included, once it runs."""
     reason: str = ""
     """In words, who keeps it waiting, where that is somebody else's doing."""
+    went_on: str = ""
+    """In words, how it went on after its device had run out of memory over it."""
 
 
 class SlotView(msgspec.Struct, frozen=True):
@@ -59,6 +61,8 @@ class SlotView(msgspec.Struct, frozen=True):
     pinned: bool
     idle_s: float
     error: ErrorReport | None
+    placement: str = ""
+    """In words, where its weights are."""
 
 
 class Holder(msgspec.Struct, frozen=True):

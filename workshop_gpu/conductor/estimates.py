@@ -8,7 +8,9 @@ import re
 
 from workshop_gpu.conductor.events import ModelFacts, PartBytes
 from workshop_gpu.conductor.learned import Learned, Weighed
-from workshop_gpu.conductor.working_memory import Peaks, by_formula
+from workshop_gpu.conductor.rungs import RESIDENT, RoleBytes
+from workshop_gpu.conductor.step_times import StepTimes, smoothed
+from workshop_gpu.conductor.working_memory import Activations, Peaks, by_formula
 
 _MEGAPIXEL = 1_000_000
 _GB = 1_000_000_000
@@ -32,8 +34,8 @@ _CONTRADICTION = 0.1
 # Before anything was measured: seconds a step and megapixel, seconds a byte (an SSD's 1.5 GB/s).
 _GUESSED_STEP_S = 0.2
 _GUESSED_LOAD_S_PER_BYTE = 1 / 1.5e9
-
-_SIZES_KEPT = 256
+# PCIe 3.0 x16, as long as nothing was measured.
+_GUESSED_BUS_BYTES_PER_S = 12e9
 
 
 def contradicts(measured: int, estimated: int) -> bool:
@@ -62,10 +64,9 @@ class Estimates:
         self._peaks = {key: Peaks(sizes) for key, sizes in kept.peaks.items()}
         self._loads_s = {name: each_s for name, each_s in kept.loads_s.items() if each_s > 0}
         self._load_s_per_byte = kept.load_s_per_byte
-        self._steps_s = {
-            name: {batch: dict(sizes) for batch, sizes in batches.items()}
-            for name, batches in kept.steps_s.items()
-        }
+        self._steps = StepTimes(kept.steps_s)
+        self._placed = StepTimes(kept.placed_s)
+        self._bus_bytes_per_s = max(0.0, kept.bus_bytes_per_s)
         self._denoisers: dict[str, str] = {}
 
     def learned(self) -> Learned:
@@ -75,10 +76,9 @@ class Estimates:
             peaks={key: peaks.measured for key, peaks in self._peaks.items() if peaks},
             loads_s=dict(self._loads_s),
             load_s_per_byte=self._load_s_per_byte,
-            steps_s={
-                name: {batch: dict(sizes) for batch, sizes in batches.items()}
-                for name, batches in self._steps_s.items()
-            },
+            steps_s=self._steps.learned(),
+            placed_s=self._placed.learned(),
+            bus_bytes_per_s=self._bus_bytes_per_s,
         )
 
     def know(self, facts: ModelFacts) -> None:
@@ -101,16 +101,22 @@ class Estimates:
         weighed = self._weighed(facts)
         return weighed.parts if weighed else ()
 
+    def roles(self, facts: ModelFacts) -> tuple[RoleBytes, ...]:
+        """What the model's roles take: measured, else by its files; () where nobody knows."""
+        weighed = self._weighed(facts)
+        return (weighed.roles if weighed else ()) or facts.roles
+
     def learn_weights(
         self,
         model: str,
         measured_bytes: int,
         file_bytes: int = 0,
         parts: tuple[PartBytes, ...] = (),
+        roles: tuple[RoleBytes, ...] = (),
     ) -> None:
-        """What the model's weights take, and by which of its parts."""
+        """What all of the model's weights take, by which of its parts, and for what."""
         if measured_bytes > 0:
-            self._weights[model] = Weighed(measured_bytes, file_bytes, parts)
+            self._weights[model] = Weighed(measured_bytes, file_bytes, parts, roles)
 
     def _weighed(self, facts: ModelFacts) -> Weighed | None:
         weighed = self._weights.get(facts.model)
@@ -139,6 +145,17 @@ class Estimates:
         peaks = self._peaks.setdefault(self._key(model, placement), Peaks())
         return peaks.learn(pixels * batch, peak_bytes)
 
+    def activations(self, model: str, weights_bytes: int, pixels: int, batch: int) -> Activations:
+        """What a job's computation needs, by phase and for all kinds of placements."""
+        units, denoiser = pixels * batch, f"/{self._denoisers.get(model, model)}"
+        by_kind = {
+            key.removesuffix(denoiser): peaks.bytes_for(units)
+            for key, peaks in self._peaks.items()
+            if peaks and key.endswith(denoiser)
+        }
+        plain_bytes = self.working_bytes(model, weights_bytes, pixels, batch)
+        return Activations(plain_bytes, units, by_kind)
+
     def _key(self, model: str, placement: str) -> str:
         return f"{placement}/{self._denoisers.get(model, model)}"
 
@@ -159,38 +176,56 @@ class Estimates:
 
     def learn_load(self, model: str, weights_bytes: int, seconds_s: float) -> None:
         if seconds_s > 0:
-            self._loads_s[model] = _smoothed(self._loads_s.get(model), seconds_s)
+            self._loads_s[model] = smoothed(self._loads_s.get(model), seconds_s)
             if weights_bytes > 0:
                 rate = seconds_s / weights_bytes
-                self._load_s_per_byte = _smoothed(self._load_s_per_byte, rate)
+                self._load_s_per_byte = smoothed(self._load_s_per_byte, rate)
 
-    def run_s(self, model: str, pixels: int, steps: int, batch: int = 1) -> float | None:
+    def run_s(
+        self, model: str, pixels: int, steps: int, batch: int = 1, placement: str = RESIDENT.name
+    ) -> float | None:
         """Seconds that so many jobs run together; None while the model never ran so many.
-        Another size than those measured is scaled from the nearest by its pixels."""
-        known = self._steps_s.get(model, {}).get(batch)
-        if not known:
-            return None
-        if pixels in known:
-            return known[pixels] * steps
-        nearest = min(known, key=lambda size: (abs(size - pixels), size))
-        return known[nearest] * pixels / nearest * steps
+        Another size than those measured is scaled from the nearest by its pixels. A placement
+        in which it never ran is taken to be as fast as any."""
+        step_s = None
+        if placement != RESIDENT.name:
+            step_s = self._placed.step_s(f"{placement}/{model}", pixels, batch)
+        if step_s is None:
+            step_s = self._steps.step_s(model, pixels, batch)
+        if step_s is None:
+            step_s = self._placed.least_s(f"/{model}", pixels, batch)
+        return None if step_s is None else step_s * steps
 
     def run_guess_s(self, model: str, pixels: int, steps: int) -> float:
         """As `run_s` for one job, with a guess where nothing is known."""
         known = self.run_s(model, pixels, steps)
         return steps * pixels / _MEGAPIXEL * _GUESSED_STEP_S if known is None else known
 
+    def measured_run_s(self, model: str, pixels: int, steps: int, batch: int) -> dict[str, float]:
+        """By placement, what jobs of this very size have taken."""
+        placed = self._placed.measured(f"/{model}", pixels, batch)
+        return {placement: step_s * steps for placement, step_s in placed.items()}
+
     def learn_run(
-        self, model: str, pixels: int, steps: int, seconds_s: float, batch: int = 1
+        self,
+        model: str,
+        pixels: int,
+        steps: int,
+        seconds_s: float,
+        batch: int = 1,
+        placement: str = RESIDENT.name,
     ) -> None:
         """What so many jobs took together, `steps` being those of one of them."""
         if seconds_s > 0 and steps > 0 and pixels > 0:
-            known = self._steps_s.setdefault(model, {}).setdefault(batch, {})
-            known[pixels] = _smoothed(known.get(pixels), seconds_s / steps)
-            if len(known) > _SIZES_KEPT:
-                del known[next(iter(known))]
+            if placement == RESIDENT.name:
+                self._steps.learn(model, pixels, batch, seconds_s / steps)
+            else:
+                self._placed.learn(f"{placement}/{model}", pixels, batch, seconds_s / steps)
 
+    def bus_bytes_per_s(self) -> float:
+        """How fast weights come to a device: the fastest load that was seen, else a guess."""
+        return self._bus_bytes_per_s or _GUESSED_BUS_BYTES_PER_S
 
-def _smoothed(before: float | None, measured: float) -> float:
-    """Half old, half new: follows a change within a few runs, and is not thrown by one."""
-    return measured if before is None else (before + measured) / 2
+    def learn_bus(self, bytes_per_s: float) -> None:
+        """A load, or a measurement of the bus itself, went so fast."""
+        self._bus_bytes_per_s = max(self._bus_bytes_per_s, bytes_per_s)

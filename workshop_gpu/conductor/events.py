@@ -51,11 +51,13 @@ class CatalogueChanged(Event, frozen=True):
 
 
 class DeviceReady(Event, frozen=True):
-    """A worker stands ready with an empty device; also after a restart."""
+    """A worker stands ready with an empty device; also after a restart. `bus_bytes_per_s` is how
+    fast weights come to it from host memory (0: not measured)."""
 
     device: str
     total_bytes: int
     foreign_bytes: int = 0
+    bus_bytes_per_s: float = 0.0
 
 
 class WorkerDied(Event, frozen=True):
@@ -115,7 +117,8 @@ class JobSubmitted(Event, frozen=True):
 
     `batch`: how many images of its own it makes at once. `group`: waiting jobs of the same model
     and the same group (not "") may run as one batch, whoever asked for them; the shell names it
-    by all that must be equal for that (size, steps, guidance, scheduler).
+    by all that must be equal for that (size, steps, guidance, scheduler). `placement` is a rung's
+    name, where an instructor asked for one ("": the planner decides).
     """
 
     job: str
@@ -127,6 +130,7 @@ class JobSubmitted(Event, frozen=True):
     batch: int = 1
     priority: Priority = Priority.NORMAL
     group: str = ""
+    placement: str = ""
 
 
 class RestoredJob(msgspec.Struct, frozen=True):

@@ -3,6 +3,7 @@
 import msgspec
 
 from workshop_gpu.conductor.events import PartBytes
+from workshop_gpu.conductor.rungs import RoleBytes
 
 
 class Weighed(msgspec.Struct, frozen=True):
@@ -12,13 +13,15 @@ class Weighed(msgspec.Struct, frozen=True):
     bytes: int
     file_bytes: int = 0
     parts: tuple[PartBytes, ...] = ()
+    roles: tuple[RoleBytes, ...] = ()
 
 
 class Learned(msgspec.Struct, frozen=True):
     """Everything that `Estimates` has learned; encode and decode it with msgspec.
 
     `peaks`: working bytes by "placement/denoiser" and units (pixels × batch). `steps_s`: seconds
-    a step by model, jobs drawn together, and pixels.
+    a step by model, jobs drawn together, and pixels; `placed_s` the same for a model that was not
+    resident, by "placement/model". `bus_bytes_per_s`: the fastest load that was seen.
     """
 
     weights: dict[str, Weighed] = {}
@@ -26,3 +29,5 @@ class Learned(msgspec.Struct, frozen=True):
     loads_s: dict[str, float] = {}
     load_s_per_byte: float | None = None
     steps_s: dict[str, dict[int, dict[int, float]]] = {}
+    placed_s: dict[str, dict[int, dict[int, float]]] = {}
+    bus_bytes_per_s: float = 0.0

@@ -6,6 +6,7 @@ from workshop_gpu.conductor.eviction import Standing
 from workshop_gpu.conductor.look import Look, make_room_or_load
 from workshop_gpu.conductor.orders import Order
 from workshop_gpu.conductor.placement import another_is_worth_it, best
+from workshop_gpu.conductor.placing import Placing
 from workshop_gpu.conductor.queue import Key
 from workshop_gpu.conductor.records import Activity, Device, Job, Slot
 from workshop_gpu.conductor.room import Claim
@@ -27,20 +28,17 @@ def load(look: Look, job: Job) -> Order | None:
     if (ready or coming) and not _another_is_worth_it(look, job, claim.due_key, ready, coming):
         _keep_for(look, claim, loading)
         return None
-    working_bytes = state.working_bytes(job)
+    placing = Placing.for_job(state, look.now, job)
     devices = look.open(model)
     worst = Standing.AWAITED if claim.due or not (ready or coming) else Standing.IDLE
     if (ready or coming) and not claim.due:
         devices = [device for device in devices if device.name in look.resting]
-    options = [
-        look.option(device, claim, look.to_load(device, model) + working_bytes, worst)
-        for device in devices
-    ]
+    options = [placing.load(device, look.ask(device, claim, worst)) for device in devices]
     option = best(each for each in options if each is not None)
     if option is not None:
         return make_room_or_load(option, model)
     if not coming and (claim.due or not ready):
-        _wait_for_room(look, claim, working_bytes, alone=not ready)
+        _wait_for_room(look, claim, placing, alone=not ready)
     return None
 
 
@@ -86,13 +84,12 @@ def _ready_s(look: Look, device: Device, model: str) -> float:
     return max(0.0, load_s - (look.now - device.since_s))
 
 
-def _wait_for_room(look: Look, claim: Claim, working_bytes: int, alone: bool) -> None:
+def _wait_for_room(look: Look, claim: Claim, placing: Placing, alone: bool) -> None:
     """What will be free is reserved, and the device where it is free first is kept. What is
     reserved for others already is not looked at again."""
 
     def later(device: Device, worst: Standing) -> bool:
-        needed = look.to_load(device, claim.model) + working_bytes
-        return look.room.later(device, claim, needed, worst)
+        return look.room.later(device, claim, placing.least_bytes(device), worst)
 
     devices = [device for device in look.devices if claim.model not in device.slots]
     unreserved = [device for device in devices if device.name not in look.reserved]

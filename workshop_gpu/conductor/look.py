@@ -8,6 +8,7 @@ from functools import cached_property
 from workshop_gpu.conductor.eviction import Standing
 from workshop_gpu.conductor.orders import Evict, Load, Order
 from workshop_gpu.conductor.placement import Option
+from workshop_gpu.conductor.placing import Ask
 from workshop_gpu.conductor.queue import Key
 from workshop_gpu.conductor.records import Device, Job, State
 from workshop_gpu.conductor.room import Claim, Room
@@ -68,13 +69,6 @@ class Look:
             return []
         return [device for device in self.free if model not in device.slots]
 
-    def to_load(self, device: Device, model: str) -> int:
-        """Bytes that a load of the model would bring: what is there already is shared."""
-        state = self.state
-        parts = state.estimates.parts(state.models[model].facts)
-        here_bytes = device.ledger.present_bytes(parts) if parts else 0
-        return state.weights_bytes(model) - here_bytes
-
     def option(
         self, device: Device, claim: Claim, needed: int, worst: Standing = Standing.AWAITED
     ) -> Option | None:
@@ -83,6 +77,10 @@ class Look:
         if reserved or not device.can_transfer:
             worst = Standing.NOBODY
         return self.room.option(device, claim, needed, worst)
+
+    def ask(self, device: Device, claim: Claim, worst: Standing = Standing.AWAITED) -> Ask:
+        """The same as a question that is still open in its bytes."""
+        return lambda needed: self.option(device, claim, needed, worst)
 
     def close(self, device: str, claim: Claim, ready_s: float) -> None:
         """The device is kept for the claim, unless it is for another."""
@@ -98,7 +96,9 @@ class Look:
 
 def make_room_or_load(option: Option, model: str) -> Order:
     """The next order on the way to the model's load."""
-    return make_room(option, model) if option.victims else Load(option.device, model)
+    if option.victims:
+        return make_room(option, model)
+    return Load(option.device, model, option.placement, option.weights_bytes)
 
 
 def make_room(option: Option, model: str) -> Order:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from workshop_gpu.conductor.records import Job
+from workshop_gpu.conductor.rungs import RESIDENT, Placement
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,10 +17,13 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Load the model; it fits."""
+    """Bring the model into the placement; it fits. Where it is ready, it is placed otherwise.
+    `weights_bytes` is what it takes there; None: as a whole."""
 
     device: str
     model: str
+    placement: Placement = RESIDENT
+    weights_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

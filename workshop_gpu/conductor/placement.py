@@ -5,12 +5,17 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from workshop_gpu.conductor.rungs import RESIDENT, Placement
+
 
 class Option(msgspec.Struct, frozen=True):
     """One way to make room: on this device, after these models have left it (none: it fits).
 
     `wanted`: others wait for one of these models. `busy`: the device computes, so that the model
-    would be of no use at once.
+    would be of no use at once. `placement`: where the model's weights go; `weights_bytes` what they
+    take there (None: as a whole). `exact`: it draws the same picture as everything on the device.
+    `cost_s`: seconds that the waiting jobs and the way there are expected to take, where several
+    placements were compared.
     """
 
     device: str
@@ -19,14 +24,26 @@ class Option(msgspec.Struct, frozen=True):
     victim_bytes: int = 0
     wanted: bool = False
     busy: bool = False
+    placement: Placement = RESIDENT
+    weights_bytes: int | None = None
+    exact: bool = True
+    cost_s: float = 0.0
 
 
 def best(options: Iterable[Option]) -> Option | None:
-    """The option that takes a model from nobody, then the one that can be used at once, then the
-    one that makes the least leave, then the one with most free; else the first."""
+    """The option that takes a model from nobody, then the one that can be used at once, then one
+    that only moves weights, then the quickest, then the one that makes the least leave, then the
+    one with most free; else the first."""
     return min(
         options,
-        key=lambda each: (each.wanted, each.busy, each.victim_bytes, -each.free_bytes),
+        key=lambda each: (
+            each.wanted,
+            each.busy,
+            not each.exact,
+            each.cost_s,
+            each.victim_bytes,
+            -each.free_bytes,
+        ),
         default=None,
     )
 

@@ -12,7 +12,7 @@ from enum import Enum
 import msgspec
 
 from workshop_gpu.conductor.errors import gigabytes
-from workshop_gpu.conductor.ladder import PLANNED, Rung, Streams
+from workshop_gpu.conductor.ladder import PLANNED, Rung, Streams, rung_of
 from workshop_gpu.conductor.rungs import DENOISER, ENCODERS, VAE, Placement, RoleBytes
 from workshop_gpu.conductor.working_memory import Activations
 
@@ -114,25 +114,46 @@ def least(plans: Iterable[Plan]) -> Plan | None:
 def plan_for(question: Question, rung: Rung) -> Plan | None:
     """The rung with as few streamed bytes as the room asks for; None where it streams and the
     model has no blocks that would be worth it."""
-    sizes = _Sizes(question, rung)
-    if rung.streams is not Streams.NOTHING and not sizes.can_stream:
-        return None
-    streamed = sizes.streamed_bytes()
-    placement = _placed(question, rung, streamed)
-    weights = sizes.kept_bytes(streamed)
-    working, peaks = sizes.above(weights, streamed)
+    streamed = 0
+    if rung.streams is not Streams.NOTHING:
+        streamed = _streamed_bytes(question, rung)
+        if not streamed:
+            return None
+    return plan_of(question, _placed(question, rung, streamed), rung)
+
+
+def plan_of(question: Question, placement: Placement, rung: Rung | None = None) -> Plan:
+    """What this very placement takes and costs; `rung` is the one that it stands on."""
+    sizes = _Sizes(question, placement)
+    weights = sizes.kept_bytes()
+    working, peaks = sizes.above(weights)
     missing = weights + working - question.room_bytes
-    problem = f"{gigabytes(missing)} are missing" if missing > 0 else ""
     return Plan(
-        rung,
+        rung or rung_of(placement) or Rung(placement.name, placement.name, placement),
         placement,
         weights,
         working,
         peaks,
         _job_s(question, placement),
-        problem,
+        f"{gigabytes(missing)} are missing" if missing > 0 else "",
         max(0, missing),
     )
+
+
+def _streamed_bytes(question: Question, rung: Rung) -> int:
+    """As few as the room asks for, the buffers won back first; one block at least, because a rung
+    that streams nothing would be another one. 0: all blocks take no more than the buffers."""
+    denoiser = next((role for role in question.roles if role.role == DENOISER), None)
+    blocks = denoiser.blocks_bytes if denoiser else ()
+    in_all, largest = sum(blocks), max(blocks, default=0)
+    buffers = question.buffers * largest
+    if in_all <= buffers:
+        return 0
+    if rung.streams is Streams.ALL:
+        return in_all
+    # With one byte streamed the buffers are there, which is what has to be won back.
+    missing = plan_of(question, _placed(question, rung, 1)).missing_bytes
+    return min(max(question.streamed_bytes, missing + 1, largest), in_all)
 
 
 def _placed(question: Question, rung: Rung, streamed: int) -> Placement:
@@ -152,52 +173,27 @@ def _placed(question: Question, rung: Rung, streamed: int) -> Placement:
 
 
 class _Sizes:
-    """The bytes of one rung, by role and phase."""
+    """The bytes of one placement, by role and phase."""
 
-    def __init__(self, question: Question, rung: Rung) -> None:
-        self._question = question
-        self._rung = rung
+    def __init__(self, question: Question, placement: Placement) -> None:
+        self._activations = question.activations
+        self._placement = placement
         self._roles = {role.role: role for role in question.roles}
-        denoiser = self._roles.get(DENOISER)
-        self._blocks = denoiser.blocks_bytes if denoiser else ()
-        self._blocks_bytes = sum(self._blocks)
-        self._buffers_bytes = question.buffers * max(self._blocks, default=0)
 
-    @property
-    def can_stream(self) -> bool:
-        """Whether streaming all blocks frees more than its buffers take."""
-        return self._blocks_bytes > self._buffers_bytes
-
-    def streamed_bytes(self) -> int:
-        """As few as the room asks for; the buffers have to be won back first."""
-        question, streams = self._question, self._rung.streams
-        if streams is Streams.NOTHING:
-            return 0
-        if streams is Streams.ALL:
-            return self._blocks_bytes
-        missing = max(0, self._kept_without_streaming() - question.room_bytes)
-        largest = max(self._blocks)
-        # One block at least: a rung that streams nothing would be another one.
-        wanted = max(
-            question.streamed_bytes, missing + self._buffers_bytes * (missing > 0), largest
-        )
-        return min(wanted, self._blocks_bytes)
-
-    def _kept_without_streaming(self) -> int:
-        kept = self.kept_bytes(0)
-        return kept + self.above(kept, 1)[0]
-
-    def kept_bytes(self, streamed: int) -> int:
+    def kept_bytes(self) -> int:
         """What stays on the device between jobs."""
-        placement = self._rung.placement
+        placement = self._placement
         away = {*placement.staged, *placement.on_cpu}
-        kept = sum(role.size_bytes for role in self._question.roles if role.role not in away)
-        return kept - streamed + (self._buffers_bytes if streamed else 0)
+        kept = sum(role.size_bytes for role in self._roles.values() if role.role not in away)
+        if not placement.streamed_bytes:
+            return kept
+        denoiser = self._roles.get(DENOISER)
+        largest = max(denoiser.blocks_bytes, default=0) if denoiser else 0
+        return max(0, kept - placement.streamed_bytes) + placement.buffers * largest
 
-    def above(self, kept: int, streamed: int) -> tuple[int, dict[Phase, int]]:
+    def above(self, kept: int) -> tuple[int, dict[Phase, int]]:
         """The working memory above the weights that stay, and all bytes in each phase."""
-        placement = _placed(self._question, self._rung, streamed)
-        activations = self._question.activations
+        placement, activations = self._placement, self._activations
         rising = {
             Phase.ENCODE: self._comes(ENCODERS) + activations.encode_bytes,
             Phase.DENOISE: self._comes(DENOISER) + activations.denoise(placement),
@@ -210,7 +206,7 @@ class _Sizes:
 
     def _comes(self, role: str) -> int:
         """What comes for a phase and leaves after it."""
-        return self._size(role) if role in self._rung.placement.staged else 0
+        return self._size(role) if role in self._placement.staged else 0
 
     def _size(self, role: str) -> int:
         found = self._roles.get(role)
@@ -234,21 +230,19 @@ def _job_s(question: Question, placement: Placement) -> float:
     return steps_s + staged_s + cpu_s + tiled_s
 
 
-def step_down(
-    plans: Iterable[Plan], now: Placement, phase: Phase, tried: Iterable[str]
-) -> Plan | None:
-    """The plan to go on with after the device ran out of memory in this phase: one that needs
-    less in it than the placement of now did, on a rung that was not tried. The fastest, those
-    first that only move weights; None where none is left."""
-    known = list(plans)
-    names = set(tried)
-    before = min(
-        (plan.peaks[phase] for plan in known if plan.placement.kind == now.kind),
-        default=max((plan.peaks[phase] for plan in known), default=0) + 1,
-    )
-    lower = [
-        plan
-        for plan in known
-        if plan.peaks[phase] < before and plan.rung.name not in names and not plan.problem
-    ]
-    return best(lower)
+class Step(msgspec.Struct, frozen=True):
+    """The device ran out of memory on a rung, in a phase in which all of that rung's bytes should
+    have been `peak_bytes`."""
+
+    rung: str
+    phase: Phase
+    peak_bytes: int
+
+    def allows(self, plan: Plan) -> bool:
+        """Whether the plan is worth trying after this: another rung, and less in that phase."""
+        return plan.rung.name != self.rung and plan.peaks[self.phase] < self.peak_bytes
+
+
+def allowed(plans: Iterable[Plan], steps: Sequence[Step]) -> tuple[Plan, ...]:
+    """The plans that are left after these steps: each rung is tried at most once."""
+    return tuple(plan for plan in plans if all(step.allows(plan) for step in steps))

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from workshop_gpu.conductor.errors import gigabytes
 from workshop_gpu.conductor.fetching import awaits_download
+from workshop_gpu.conductor.planning import TYPICAL, least_bytes
 from workshop_gpu.conductor.records import Device, Job, State
 from workshop_gpu.conductor.states import DeviceState, JobState, SlotState
 
@@ -70,7 +71,7 @@ def _ready(state: State) -> list[Device]:
 def _who_keeps_room(state: State, model: str) -> str:
     """Who alone, or with those named before, keeps so much that the model cannot fit beside it:
     reservations, other programs, pins; else it is those who use the GPU at the moment."""
-    needed = state.weights_bytes(model) + state.working_bytes_of(model)
+    needed = least_bytes(state, model, TYPICAL)
     for device in _ready(state)[:_MOST_DEVICES]:
         ledger = device.ledger
         left_bytes = ledger.most_bytes - ledger.reserved_bytes

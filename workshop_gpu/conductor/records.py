@@ -12,9 +12,12 @@ from workshop_gpu.conductor.events import JobSubmitted, ModelFacts
 from workshop_gpu.conductor.fairness import Reason, Shares, Tolls
 from workshop_gpu.conductor.lanes import Lanes
 from workshop_gpu.conductor.ledger import Ledger
+from workshop_gpu.conductor.planner import Step
 from workshop_gpu.conductor.policy import Policy
 from workshop_gpu.conductor.queue import Key, Queue
+from workshop_gpu.conductor.rungs import RESIDENT, Placement
 from workshop_gpu.conductor.settings import Settings
+from workshop_gpu.conductor.shortages import Shortages
 from workshop_gpu.conductor.states import (
     DeviceState,
     JobState,
@@ -82,6 +85,10 @@ class Job:
     charged_s: float = 0.0
     working_bytes: int = 0
     weights_bytes: int = 0
+    steps: tuple[Step, ...] = ()
+    """Where the device ran out of memory over it; each rung is tried once."""
+    went_on: str = ""
+    """In words, the rung on which it went on after that."""
 
     @property
     def id(self) -> str:
@@ -122,6 +129,10 @@ class Slot:
     leaves_because: str = ""
     """Why it leaves, or will as soon as its device is idle."""
     error: ErrorReport | None = None
+    placement: Placement = RESIDENT
+    """Where its weights are, or will be once it is loaded."""
+    moves: int = 0
+    """How often it was placed otherwise since it drew last."""
 
 
 @dataclass(slots=True)
@@ -147,6 +158,8 @@ class Device:
     until_s: float | None = None
     """When its running jobs should have ended; None where nobody knows."""
     slots: dict[str, Slot] = field(default_factory=dict)
+    bus_bytes_per_s: float = 0.0
+    """How fast weights come to it; 0: not measured."""
 
     def does(self, activity: Activity, subject: str) -> bool:
         return self.activity is activity and self.subject == subject
@@ -306,6 +319,8 @@ class State:
     timers: Timers = field(default_factory=Timers)
     without_room: set[str] = field(default_factory=set)
     """Models for whose jobs there is no room at the moment."""
+    shortages: Shortages = field(default_factory=Shortages)
+    """Where devices ran out of memory of late."""
     suspects: dict[str, None] = field(default_factory=dict)
     """Models of which something changed that may make a waiting job impossible."""
     touched_devices: dict[str, None] = field(default_factory=dict)
@@ -380,9 +395,15 @@ class State:
     def run_s(self, job: Job, batch: int = 1) -> float | None:
         """As `cost_s`, None where nothing was learned."""
         request = job.request
+        placement = self.placement_of(request.model).name
         return self.estimates.run_s(
-            request.model, request.pixels, request.steps, request.batch * batch
+            request.model, request.pixels, request.steps, request.batch * batch, placement
         )
+
+    def placement_of(self, model: str) -> Placement:
+        """How the model is placed where it is ready; as a whole where it is not."""
+        slot = next(self.slots(model, SlotState.READY), None)
+        return RESIDENT if slot is None else slot.placement
 
     def load_s(self, model: str) -> float | None:
         """Seconds that a load of the model takes; None while no load was ever seen."""

@@ -24,8 +24,11 @@ from workshop_gpu.conductor.events import (
     WorkerDied,
 )
 from workshop_gpu.conductor.ledger import Ledger
+from workshop_gpu.conductor.planning import working_bytes
 from workshop_gpu.conductor.records import Activity, Device, Job, Slot, State
+from workshop_gpu.conductor.rungs import RESIDENT
 from workshop_gpu.conductor.states import DeviceState, JobState, SlotState
+from workshop_gpu.conductor.stepdown import StepDown
 
 DeviceFact = DeviceReady | WorkerDied | DeviceGone | MemoryRead
 SlotFact = SlotProgressed | SlotLoaded | LoadFailed | SlotEvicted
@@ -38,6 +41,7 @@ class Reports:
     def __init__(self, state: State, changes: Changes) -> None:
         self._state = state
         self._changes = changes
+        self._step_down = StepDown(state, changes)
 
     # devices
 
@@ -92,6 +96,7 @@ class Reports:
             self._changes.empty(device, "it was started again", now)
         device.state, device.reason = DeviceState.READY, ""
         device.ledger.open(event.total_bytes, event.foreign_bytes)
+        device.bus_bytes_per_s = event.bus_bytes_per_s
 
     # slots
 
@@ -115,15 +120,19 @@ class Reports:
             case SlotLoaded():
                 self._loaded(event, device, slot, now)
             case LoadFailed(_, _, error):
-                self._changes.fail_slot(slot, error, now)
-                self._state.models[slot.model].wanted_s = None
+                left = self._step_down.load_failed(slot, error, now)
+                if left is not None:
+                    self._changes.fail_slot(slot, left, now)
+                    self._state.models[slot.model].wanted_s = None
 
     def _loaded(self, event: SlotLoaded, device: Device, slot: Slot, now: float) -> None:
         """The measured weights count from here; those who waited pay for the load together."""
         state, model = self._state, self._state.models[event.model]
         self._correct_weights(event, device)
-        state.estimates.learn_load(event.model, event.weights_bytes, event.seconds_s)
+        if event.placement == RESIDENT and not slot.uses:
+            state.estimates.learn_load(event.model, event.weights_bytes, event.seconds_s)
         slot.state, slot.since_s, slot.used_s = SlotState.READY, now, now
+        slot.placement = event.placement
         slot.error = None
         slot.done_bytes = slot.total_bytes = device.ledger.weights_bytes(slot.model)
         model.wanted_s, model.load_deaths = None, 0
@@ -134,12 +143,17 @@ class Reports:
 
     def _correct_weights(self, event: SlotLoaded, device: Device) -> None:
         measured = max(event.weights_bytes, sum(part.bytes for part in set(event.parts)))
-        if measured <= 0:
+        if measured <= 0 and event.placement == RESIDENT:
             return
         model, ledger = event.model, device.ledger
         estimated = ledger.weights_bytes(model)
-        file_bytes = self._state.models[model].facts.file_bytes
-        self._state.estimates.learn_weights(model, measured, file_bytes, event.parts)
+        facts, estimates = self._state.models[model].facts, self._state.estimates
+        if event.placement == RESIDENT:
+            estimates.learn_weights(model, measured, facts.file_bytes, event.parts, event.roles)
+        elif event.roles:
+            in_all = sum(role.size_bytes for role in event.roles)
+            parts = estimates.parts(facts)
+            estimates.learn_weights(model, in_all, facts.file_bytes, parts, event.roles)
         ledger.set_weights(model, measured, event.parts)
         if contradicts(measured, estimated):
             self._notice(
@@ -168,6 +182,8 @@ class Reports:
                 job.step = job.request.steps
                 self._recovered(self._state.devices[job.device or ""])
                 self._changes.end_job(job, JobState.DONE, now)
+            case JobFailed(_, error) if self._step_down.run_failed(job, error, now):
+                pass
             case JobFailed(_, error):
                 self._changes.end_job(job, JobState.FAILED, now, error)
             case JobStopped() if job.error is not None:  # it took too long
@@ -178,10 +194,13 @@ class Reports:
     def _learn(self, event: JobFinished, job: Job) -> None:
         request, estimates = job.request, self._state.estimates
         model, pixels, batch = job.model, request.pixels, request.batch * max(1, event.batch)
-        weights_bytes = self._state.weights_bytes(model) if model in self._state.models else 0
-        estimated = estimates.working_bytes(model, weights_bytes, pixels, batch)
-        estimates.learn_run(model, pixels, request.steps, event.seconds_s, batch)
-        first = estimates.learn_working(model, pixels, batch, event.peak_bytes)
+        slot = self._state.devices[job.device or ""].slots.get(model)
+        placement = slot.placement if slot else RESIDENT
+        listed = model in self._state.models
+        together = max(1, event.batch)
+        estimated = working_bytes(self._state, job, together, placement) if listed else 0
+        estimates.learn_run(model, pixels, request.steps, event.seconds_s, batch, placement.name)
+        first = estimates.learn_working(model, pixels, batch, event.peak_bytes, placement.kind)
         if first and contradicts(event.peak_bytes, estimated):
             self._notice(
                 f"Working memory of {model} measured: {gigabytes(event.peak_bytes)}, "

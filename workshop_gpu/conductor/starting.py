@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 
 from workshop_gpu.conductor.batching import best_size
-from workshop_gpu.conductor.look import Look, make_room
+from workshop_gpu.conductor.look import Look, make_room_or_load
 from workshop_gpu.conductor.orders import Order, Run
 from workshop_gpu.conductor.placement import best
+from workshop_gpu.conductor.placing import Placing
+from workshop_gpu.conductor.planning import size_of, working_bytes
 from workshop_gpu.conductor.records import Device, Job
 from workshop_gpu.conductor.room import Claim
 from workshop_gpu.conductor.states import SlotState
@@ -26,42 +28,46 @@ def start(look: Look, model: str, passed: Sequence[str]) -> Order | None:
     ]
     if not places:
         return None
-    tried: set[int] = set()
+    tried: set[object] = set()
     for job in state.queue.of_model(model, _SIZES_TRIED):
-        needed = state.working_bytes(job)
+        needed = state.working_bytes(job), job.request.placement, job.steps
         if needed in tried:
             continue
         tried.add(needed)
-        order = _start_one(look, job, needed, places, passed)
+        order = _start_one(look, job, places, passed)
         if order is not None:
             return order
     return None
 
 
-def _start_one(
-    look: Look, job: Job, needed: int, places: Sequence[str], passed: Sequence[str]
-) -> Order | None:
+def _start_one(look: Look, job: Job, places: Sequence[str], passed: Sequence[str]) -> Order | None:
     claim, devices = look.claim(job), look.state.devices
+    placing = Placing.for_job(look.state, look.now, job)
     run_s = look.state.cost_s(job)
     allowed = []
     for name in places:
         closed = look.closed.get(name)
         if closed is None or not closed.keeps_out(job, run_s):
             allowed.append(devices[name])
-    options = [look.option(device, claim, needed) for device in allowed]
+    options = [placing.run(device, look.ask(device, claim)) for device in allowed]
     option = best(each for each in options if each is not None)
     if option is None:
-        _wait_where_it_is(look, allowed, claim, needed)
+        _wait_where_it_is(look, allowed, claim, placing)
         return None
-    if option.victims:
-        return make_room(option, job.model)
+    here = devices[option.device].slots[job.model].placement
+    if option.victims or option.placement != here:
+        return make_room_or_load(option, job.model)
     jobs = (job,) if option.device in look.closed else _batch(look, job, devices[option.device])
     return Run(option.device, jobs, (*passed, job.model))
 
 
-def _wait_where_it_is(look: Look, devices: Sequence[Device], claim: Claim, needed: int) -> None:
+def _wait_where_it_is(
+    look: Look, devices: Sequence[Device], claim: Claim, placing: Placing
+) -> None:
     """It can get room later, or others hold it for good: then it is as good as not there."""
-    later = {each.name for each in devices if look.room.later(each, claim, needed)}
+    later = {
+        each.name for each in devices if look.room.later(each, claim, placing.least_bytes(each))
+    }
     look.reserved.update(later)
     look.useless.update((each.name, claim.model) for each in devices if each.name not in later)
     if devices and not later:
@@ -96,12 +102,12 @@ def _batch(look: Look, job: Job, device: Device) -> tuple[Job, ...]:
 
     free = look.room.free_bytes(device)
     size = best_size(min(limit, len(others) + 1), each_s)
-    while size > 1 and state.working_bytes(job, size) > free:
+    placement = device.slots[job.model].placement
+    while size > 1 and working_bytes(state, job, size, placement) > free:
         size -= 1
     return (job, *others[: size - 1])
 
 
 def _alike(one: Job, other: Job) -> bool:
-    """Whether two jobs of a group are of the same size."""
-    this, that = one.request, other.request
-    return (this.pixels, this.steps, this.batch) == (that.pixels, that.steps, that.batch)
+    """Whether two jobs of a group are of the same size, and neither ran out of memory."""
+    return size_of(one) == size_of(other) and not (one.steps or other.steps)

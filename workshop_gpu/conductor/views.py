@@ -4,6 +4,7 @@ from workshop_gpu.conductor.effects import DeviceView, HoldView, JobView, SlotVi
 from workshop_gpu.conductor.reasons import wait_reason, waiting_for
 from workshop_gpu.conductor.records import Device, Hold, Job, Slot, State
 from workshop_gpu.conductor.states import SlotState
+from workshop_gpu.conductor.stepping import words_of
 from workshop_gpu.conductor.waits import rounded
 
 
@@ -35,6 +36,7 @@ def slot_view(state: State, slot: Slot, now: float) -> SlotView:
         pinned=model is not None and model.pinned,
         idle_s=max(0.0, now - slot.used_s) if idle else 0.0,
         error=slot.error,
+        placement=words_of(slot.placement),
     )
 
 
@@ -79,4 +81,5 @@ def job_view(
         error=job.error,
         batch=job.batch,
         reason=wait_reason(state, word),
+        went_on=job.went_on,
     )

@@ -20,7 +20,8 @@ def facts(
     match report:
         case protocol.Ready():
             foreign = report.memory.used_bytes - report.memory.ours_bytes
-            found.append(events.DeviceReady(device, report.total_bytes, max(0, foreign)))
+            bus = report.bus_bytes_per_s
+            found.append(events.DeviceReady(device, report.total_bytes, max(0, foreign), bus))
         case protocol.Loading(model, done_bytes, total_bytes):
             found.append(events.SlotProgressed(device, model, done_bytes, total_bytes))
         case protocol.Loaded(model, weights_bytes, seconds_s):

@@ -1,0 +1,109 @@
+"""What a model's memory settings must fulfil on this machine; each refusal names the number that
+would do. Nothing has moved when it is raised."""
+
+from workshop_gpu.conductor.errors import InvalidPlacement, gigabytes
+from workshop_gpu.conductor.ladder import AUTO, Streams, names, rung_named
+from workshop_gpu.conductor.planner import least
+from workshop_gpu.conductor.planning import HOST, Size, has_ladder, plans, roles_of, rungs_for
+from workshop_gpu.conductor.records import State
+from workshop_gpu.conductor.rungs import DENOISER, VAE
+from workshop_gpu.conductor.states import DeviceState
+
+
+def check_memory(state: State, model: str, size: Size) -> None:
+    """For jobs of this size, and the rung that was asked for with them. Raises
+    InvalidPlacement."""
+    memory, placement = state.models[model].facts.memory, size.placement
+    if placement and placement != AUTO and rung_named(placement) is None:
+        raise InvalidPlacement(model, "placement", f'"{placement}" is none of {", ".join(names())}')
+    if not has_ladder(state, model):
+        if placement not in ("", AUTO, "resident") or memory.placement not in (AUTO, "resident"):
+            raise InvalidPlacement(
+                model, "placement", "what its parts take is not known before it was loaded once"
+            )
+        return
+    _check_device(state, model)
+    _check_sizes(state, model)
+    _check_rungs(state, model, placement)
+    _check_cap(state, model, size)
+
+
+def _check_device(state: State, model: str) -> None:
+    source = state.models[model].facts.memory.swap_device
+    if source in HOST:
+        return
+    known = list(state.devices)
+    if source not in known:
+        raise InvalidPlacement(
+            model, "swap_device", f'there is no "{source}"; here: cpu, {", ".join(known)}'
+        )
+    if not [name for name in known if name != source]:
+        raise InvalidPlacement(
+            model,
+            "swap_device",
+            f'"{source}" is the only GPU here, so it cannot be its own swap device; write "cpu"',
+        )
+
+
+def _check_sizes(state: State, model: str) -> None:
+    memory = state.models[model].facts.memory
+    denoiser = next((role for role in roles_of(state, model) if role.role == DENOISER), None)
+    blocks = denoiser.blocks_bytes if denoiser else ()
+    in_all, largest = sum(blocks), max(blocks, default=0)
+    if memory.virtual_vram_bytes > in_all:
+        raise InvalidPlacement(
+            model,
+            "virtual_vram_gb",
+            f"{gigabytes(memory.virtual_vram_bytes)} are more than the model's blocks, which can "
+            f"be streamed: at most {gigabytes(in_all)}",
+            most_bytes=in_all,
+        )
+    cards = [
+        device.ledger.total_bytes
+        for device in state.devices.values()
+        if device.state is DeviceState.READY
+    ]
+    if cards and memory.swap_space_bytes > max(cards):
+        raise InvalidPlacement(
+            model,
+            "swap_space_gb",
+            f"{gigabytes(memory.swap_space_bytes)} are more than the largest GPU has: at most "
+            f"{gigabytes(max(cards))}; two blocks of this model take {gigabytes(2 * largest)}",
+            most_bytes=max(cards),
+        )
+    if memory.max_vram_bytes and memory.max_vram_bytes < 2 * largest:
+        raise InvalidPlacement(
+            model,
+            "max_vram_gb",
+            f"{gigabytes(memory.max_vram_bytes)} do not hold two of the model's largest blocks: "
+            f"at least {gigabytes(2 * largest)}",
+            least_bytes=2 * largest,
+        )
+
+
+def _check_rungs(state: State, model: str, placement: str) -> None:
+    """A rung that was named must be one that this model has."""
+    memory = state.models[model].facts.memory
+    rungs = rungs_for(memory, placement)
+    roles = {role.role: role for role in roles_of(state, model)}
+    denoiser = roles.get(DENOISER)
+    streams = bool(denoiser and len(denoiser.blocks_bytes) > 2)
+    if all(rung.streams is not Streams.NOTHING for rung in rungs) and not streams:
+        raise InvalidPlacement(
+            model, "placement", "it has no repeated blocks that could be streamed"
+        )
+    if all(rung.placement.tiled for rung in rungs) and VAE not in roles:
+        raise InvalidPlacement(model, "placement", "it has no VAE that could work in tiles")
+
+
+def _check_cap(state: State, model: str, size: Size) -> None:
+    cap = state.models[model].facts.memory.max_vram_bytes
+    lowest = least(plans(state, model, size, 0)) if cap else None
+    if lowest is not None and lowest.needed_bytes > cap:
+        raise InvalidPlacement(
+            model,
+            "max_vram_gb",
+            f"{gigabytes(cap)} are too few for a picture of {size.pixels:,} pixels on any rung: "
+            f"at least {gigabytes(lowest.needed_bytes)}",
+            least_bytes=lowest.needed_bytes,
+        )

@@ -1,0 +1,186 @@
+"""The ways in which a device could run a model's jobs: each rung of the ladder with what must leave
+for it, compared by the seconds that they cost.
+
+The cost of a way is what the jobs will take on that rung, the model's way there, and the way back
+of those who leave for it. A model that is ready is placed otherwise only where that is clearly
+better, or where its job has no room as it is.
+"""
+
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from workshop_gpu.conductor.ladder import PLANNED, Streams
+from workshop_gpu.conductor.placement import Option, best
+from workshop_gpu.conductor.planner import Plan, Step, allowed
+from workshop_gpu.conductor.planning import (
+    Size,
+    has_ladder,
+    least_bytes,
+    plan_here,
+    plans,
+    rungs_for,
+)
+from workshop_gpu.conductor.records import Device, Job, State
+from workshop_gpu.conductor.rungs import RESIDENT, Placement
+from workshop_gpu.conductor.states import SlotState
+
+Ask = Callable[[int], Option | None]
+"""How the device gets room for so many bytes more than are used now; None where it cannot."""
+
+_CLEARLY = 1.1
+"""A ready model is placed otherwise if its jobs then take less than by this factor."""
+_MOST_MOVES = 2
+_REST_S = 10.0
+"""A model that was placed otherwise so often without drawing in between stays so for a while."""
+_LEAST_JOBS, _MOST_JOBS = 4, 10
+"""So many jobs are counted on to come: people draw more than one picture, and who has drawn many
+goes on."""
+
+
+class Placing:
+    """For one model, one size of jobs, and one moment. `steps`: where memory ran out for the job
+    that it is about."""
+
+    def __init__(
+        self, state: State, now: float, model: str, size: Size, steps: tuple[Step, ...] = ()
+    ) -> None:
+        self._state = state
+        self._now = now
+        self._model = model
+        self._size = size
+        self._steps = steps
+        self._memory = state.models[model].facts.memory
+
+    @classmethod
+    def for_job(cls, state: State, now: float, job: Job) -> "Placing":
+        request = job.request
+        size = Size(request.pixels, request.batch, request.steps, request.placement)
+        return cls(state, now, job.model, size, job.steps)
+
+    def least_bytes(self, device: Device) -> int:
+        """What a job needs at the very least beyond what the model has on the device."""
+        state, model = self._state, self._model
+        own_bytes = 0
+        if device.has(model, SlotState.READY):
+            own_bytes = device.ledger.weights_bytes(model)
+            as_it_is = self.working_bytes(device.slots[model].placement)
+        else:
+            as_it_is = self._as_a_whole(device)
+        if not has_ladder(state, model):
+            return as_it_is
+        return min(as_it_is, least_bytes(state, model, self._size) - own_bytes)
+
+    def load(self, device: Device, ask: Ask) -> Option | None:
+        """The best way to load the model on a device where it is not."""
+        if not has_ladder(self._state, self._model):
+            return ask(self._as_a_whole(device))
+        return best(self._ways(device, ask, own_bytes=0))
+
+    def run(self, device: Device, ask: Ask) -> Option | None:
+        """The best way to run the job on a device where the model is ready: as it is placed, or
+        otherwise. The option's placement tells which."""
+        slot = device.slots[self._model]
+        here = slot.placement
+        as_it_is = _at(ask(self.working_bytes(here)), here)
+        if not has_ladder(self._state, self._model):
+            return as_it_is
+        left = self._kept(device, here)
+        best_already = here == RESIDENT and as_it_is is not None and not as_it_is.victims
+        rested = self._now - slot.since_s >= _REST_S
+        moves = device.can_transfer and (slot.moves < _MOST_MOVES or rested)
+        if left and (best_already or not moves):
+            return as_it_is
+        if not moves:
+            return as_it_is if device.can_transfer else None
+        ways = list(self._ways(device, ask, device.ledger.weights_bytes(self._model)))
+        ways = [each for each in ways if each.placement != here]
+        if as_it_is is not None and left:
+            plan = plan_here(self._state, self._model, self._size, here, device)
+            cost_s = self._cost_s(device, plan, as_it_is, 0) / _CLEARLY
+            ways.append(_placed(as_it_is, plan, cost_s))
+        return best(ways)
+
+    def working_bytes(self, placement: Placement) -> int:
+        """What the job needs beside the model's weights, placed so."""
+        state, size = self._state, self._size
+        if placement == RESIDENT or not has_ladder(state, self._model):
+            weights_bytes = state.weights_bytes(self._model)
+            return state.estimates.working_bytes(
+                self._model, weights_bytes, size.pixels, size.batch
+            )
+        device = next(iter(state.devices.values()))
+        return plan_here(state, self._model, size, placement, device).working_bytes
+
+    def _as_a_whole(self, device: Device) -> int:
+        shared = self._shared_bytes(device)
+        return self._state.weights_bytes(self._model) - shared + self.working_bytes(RESIDENT)
+
+    def _shared_bytes(self, device: Device) -> int:
+        """What others have brought there already."""
+        state = self._state
+        parts = state.estimates.parts(state.models[self._model].facts)
+        return device.ledger.present_bytes(parts) if parts else 0
+
+    def _all_steps(self, device: Device) -> tuple[Step, ...]:
+        units = self._size.pixels * self._size.batch
+        known = self._state.shortages.steps(device.name, self._model, units, self._now)
+        return (*self._steps, *known)
+
+    def _kept(self, device: Device, here: Placement) -> bool:
+        """Whether the job may run as the model is placed."""
+        steps = self._all_steps(device)
+        rungs = rungs_for(self._memory, self._size.placement)
+        if here == RESIDENT and rungs is PLANNED and not steps:
+            return True
+        plan = plan_here(self._state, self._model, self._size, here, device)
+        lowest = plans(self._state, self._model, self._size, 0, device)
+        whole = len(rungs) == 1 and rungs[0].streams is Streams.ALL
+        alike = any(
+            each.placement.kind == here.kind
+            and (not whole or each.placement.streamed_bytes <= here.streamed_bytes)
+            for each in lowest
+        )
+        return alike and bool(allowed([plan], steps))
+
+    def _ways(self, device: Device, ask: Ask, own_bytes: int) -> Iterator[Option]:
+        """Each rung for which there is room, or could be. As few bytes are streamed as what is
+        free asks for; others leave only where a rung has no room at all without that."""
+        state, memory = self._state, self._memory
+        free = device.ledger.free_bytes + own_bytes
+        found = plans(state, self._model, self._size, free, device)
+        shared = 0 if own_bytes else self._shared_bytes(device)
+        for plan in allowed(found, self._all_steps(device)):
+            if memory.max_vram_bytes and plan.needed_bytes > memory.max_vram_bytes:
+                continue
+            here = own_bytes + (shared if plan.placement == RESIDENT else 0)
+            option = ask(plan.needed_bytes + memory.min_free_bytes - here)
+            if option is not None:
+                coming = max(0, plan.weights_bytes - own_bytes)
+                yield _placed(option, plan, self._cost_s(device, plan, option, coming))
+
+    def _cost_s(self, device: Device, plan: Plan, option: Option, coming_bytes: int) -> float:
+        state = self._state
+        slot = device.slots.get(self._model)
+        uses = min(slot.uses, _MOST_JOBS) if slot and slot.state is SlotState.READY else 0
+        jobs = max(_LEAST_JOBS, uses, state.queue.waiting(self._model))
+        bus = device.bus_bytes_per_s or state.estimates.bus_bytes_per_s()
+        back_s = sum(
+            state.estimates.load_guess_s(victim, device.ledger.weights_bytes(victim))
+            for victim in option.victims
+        )
+        return jobs * plan.job_s + coming_bytes / bus + back_s
+
+
+def _at(option: Option | None, placement: Placement) -> Option | None:
+    return None if option is None else msgspec.structs.replace(option, placement=placement)
+
+
+def _placed(option: Option, plan: Plan, cost_s: float) -> Option:
+    return msgspec.structs.replace(
+        option,
+        placement=plan.placement,
+        weights_bytes=plan.weights_bytes,
+        exact=plan.placement.exact,
+        cost_s=cost_s,
+    )

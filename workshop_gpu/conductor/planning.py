@@ -1,0 +1,141 @@
+"""The planner's questions put from what is known, and its answers made into ways to run a job.
+
+A model whose roles nobody knows has one placement: as a whole. All others climb the ladder, within
+what the instructor says of the model's memory.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from workshop_gpu.conductor.ladder import AUTO, PLANNED, Rung, Streams, rung_named
+from workshop_gpu.conductor.memory_settings import MemorySettings
+from workshop_gpu.conductor.planner import (
+    Plan,
+    Question,
+    Speeds,
+    least,
+    plan_all,
+    plan_of,
+)
+from workshop_gpu.conductor.records import TYPICAL_PIXELS, Device, Job, State
+from workshop_gpu.conductor.rungs import DENOISER, RESIDENT, Placement, RoleBytes
+
+_TYPICAL_STEPS = 20
+HOST = ("", "cpu")
+"""Names for the memory of the host as a source of weights."""
+
+
+class Size(NamedTuple):
+    """What of a job its bytes and seconds depend on; `placement`: the rung that was asked for."""
+
+    pixels: int
+    batch: int
+    steps: int
+    placement: str = ""
+
+
+TYPICAL = Size(TYPICAL_PIXELS, 1, _TYPICAL_STEPS)
+
+
+def size_of(job: Job, together: int = 1) -> Size:
+    """Of so many such jobs together."""
+    request = job.request
+    return Size(request.pixels, request.batch * together, request.steps, request.placement)
+
+
+def has_ladder(state: State, model: str) -> bool:
+    """Whether the model can be placed otherwise than as a whole."""
+    return bool(state.estimates.roles(state.models[model].facts))
+
+
+def roles_of(state: State, model: str) -> tuple[RoleBytes, ...]:
+    """The model's roles, so that their sum is what the conductor takes its weights for."""
+    roles = state.estimates.roles(state.models[model].facts)
+    beyond = state.weights_bytes(model) - sum(role.size_bytes for role in roles)
+    return tuple(
+        RoleBytes(
+            role.role, max(sum(role.blocks_bytes), role.size_bytes + beyond), role.blocks_bytes
+        )
+        if role.role == DENOISER
+        else role
+        for role in roles
+    )
+
+
+def rungs_for(memory: MemorySettings, placement: str = "") -> Sequence[Rung]:
+    """The rungs that may be taken: the one that was asked for with a job, or in the catalogue, or
+    all. With `virtual_vram_bytes` only those that stream."""
+    name = placement or memory.placement
+    named = None if name == AUTO else rung_named(name)
+    if named is not None:
+        return (named,)
+    if memory.virtual_vram_bytes:
+        return tuple(rung for rung in PLANNED if rung.streams is not Streams.NOTHING)
+    return PLANNED
+
+
+def plans(
+    state: State, model: str, size: Size, room_bytes: int, device: Device | None = None
+) -> tuple[Plan, ...]:
+    """The rungs for a job of this size in so much room."""
+    question = question_for(state, model, size, room_bytes, device)
+    return plan_all(question, rungs_for(state.models[model].facts.memory, size.placement))
+
+
+def question_for(
+    state: State, model: str, size: Size, room_bytes: int, device: Device | None = None
+) -> Question:
+    """What is asked of the planner; the cap that the instructor set is part of the room."""
+    facts, estimates = state.models[model].facts, state.estimates
+    memory, roles = facts.memory, roles_of(state, model)
+    room_bytes -= memory.min_free_bytes
+    if memory.max_vram_bytes:
+        room_bytes = min(room_bytes, memory.max_vram_bytes)
+    known_s = estimates.run_s(model, size.pixels, 1, size.batch)
+    step_s = known_s or estimates.run_guess_s(model, size.pixels, 1) * size.batch
+    bus = (device.bus_bytes_per_s if device else 0.0) or estimates.bus_bytes_per_s()
+    measured_s = estimates.measured_run_s(model, size.pixels, size.steps, size.batch)
+    weights_bytes = sum(role.size_bytes for role in roles)
+    return Question(
+        roles,
+        max(0, room_bytes),
+        estimates.activations(model, weights_bytes, size.pixels, size.batch),
+        size.steps,
+        Speeds(step_s, bus, measured_s),
+        buffers_for(memory, roles),
+        "" if memory.swap_device in HOST else memory.swap_device,
+        memory.virtual_vram_bytes,
+    )
+
+
+def buffers_for(memory: MemorySettings, roles: Iterable[RoleBytes]) -> int:
+    """How many blocks are on their way or in use at once: one that computes, and those that are
+    copied ahead; as many as the swap space holds, where it is given."""
+    largest = max((max(role.blocks_bytes, default=0) for role in roles), default=0)
+    if memory.swap_space_bytes and largest:
+        return max(2, memory.swap_space_bytes // largest)
+    return 1 + max(1, memory.prefetch)
+
+
+def least_bytes(state: State, model: str, size: Size) -> int:
+    """What a job of the model needs at the very least, on the lowest rung that it may take."""
+    if has_ladder(state, model):
+        lowest = least(plans(state, model, size, 0))
+        if lowest is not None:
+            return lowest.needed_bytes + state.models[model].facts.memory.min_free_bytes
+    weights_bytes = state.weights_bytes(model)
+    working_bytes = state.estimates.working_bytes(model, weights_bytes, size.pixels, size.batch)
+    return weights_bytes + working_bytes
+
+
+def plan_here(state: State, model: str, size: Size, placement: Placement, device: Device) -> Plan:
+    """The plan of the placement that the model has on the device."""
+    return plan_of(question_for(state, model, size, 0, device), placement)
+
+
+def working_bytes(state: State, job: Job, together: int, placement: Placement) -> int:
+    """Bytes that so many such jobs need beside the weights of a model that is placed so."""
+    if placement == RESIDENT or not has_ladder(state, job.model):
+        return state.working_bytes(job, together)
+    question = question_for(state, job.model, size_of(job, together), 0)
+    return plan_of(question, placement).working_bytes
