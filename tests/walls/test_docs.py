@@ -8,7 +8,7 @@ import pytest
 
 from workshop_gpu.api import errors as http
 from workshop_gpu.app import WorkshopGPU
-from workshop_gpu.catalogue.spec import Defaults, Limits, ModelSpec, Source
+from workshop_gpu.catalogue.spec import Defaults, Limits, Memory, ModelSpec, Source
 from workshop_gpu.catalogue.toml_file import parse_models
 from workshop_gpu.cli import _parser
 
@@ -25,7 +25,7 @@ def test_every_option_of_the_server_is_explained():
         assert f"`WorkshopGPU.{name}`" in text
 
 
-@pytest.mark.parametrize("struct", [ModelSpec, Source, Defaults, Limits])
+@pytest.mark.parametrize("struct", [ModelSpec, Source, Defaults, Limits, Memory])
 def test_every_key_of_models_toml_is_explained(struct):
     text = page("operators/models-toml.md")
     for field in msgspec.structs.fields(struct):

@@ -4,6 +4,7 @@ from workshop_gpu.conductor.errors import ErrorReport, WorkshopError
 
 STATUS = {
     "invalid_request": 400,
+    "invalid_placement": 400,
     "invalid_policy": 400,
     "not_json": 400,
     "not_allowed": 403,

@@ -11,6 +11,7 @@ from workshop_gpu import __version__
 from workshop_gpu.api import openai, schemas
 from workshop_gpu.api import schemas_instructor as instructor
 from workshop_gpu.api.handler import WorkshopHandler
+from workshop_gpu.conductor.explaining import PlanView
 
 
 class Operation(msgspec.Struct, frozen=True):
@@ -40,6 +41,10 @@ OPERATIONS = (
     Operation(
         _MODEL, "patch", "Offer, withdraw, pin, keep warm (instructor)", schemas.Model,
         instructor.ModelPolicyRequest, errors=(400, 404, 413),
+    ),
+    Operation(
+        f"{_MODEL}/plan", "get", "How it would be placed; ?width=&height=&steps=&batch=&device=",
+        PlanView, errors=(400, 404, 409, 422, 503),
     ),
     Operation(
         f"{_MODEL}/load", "post", "Preload (instructor)", schemas.Model,

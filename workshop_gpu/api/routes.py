@@ -12,6 +12,7 @@ from workshop_gpu.api.models import EvictHandler, LoadHandler, ModelHandler, Mod
 from workshop_gpu.api.openai import OpenAIImagesHandler, OpenAIModelsHandler, OpenAINotFound
 from workshop_gpu.api.openapi import OpenAPIHandler
 from workshop_gpu.api.participants import ParticipantHandler, ParticipantsHandler
+from workshop_gpu.api.plans import PlanHandler
 from workshop_gpu.api.policy import PauseHandler, PolicyHandler, ResumeHandler
 from workshop_gpu.api.reservations import ReservationHandler, ReservationsHandler
 from workshop_gpu.api.status import MeHandler, StatusHandler
@@ -29,6 +30,7 @@ def routes() -> list[tuple[str, Any]]:
         (rf"{api}/status", StatusHandler),
         (rf"{api}/models", ModelsHandler),
         (rf"{api}/models/{_NAME}", ModelHandler),
+        (rf"{api}/models/{_NAME}/plan", PlanHandler),
         (rf"{api}/models/{_NAME}/load", LoadHandler),
         (rf"{api}/models/{_NAME}/evict", EvictHandler),
         (rf"{api}/jobs", JobsHandler),

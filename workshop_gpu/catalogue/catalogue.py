@@ -160,6 +160,7 @@ class Catalogue:
             on_disk=local.state is not LocalState.TO_DOWNLOAD,
             denoiser=shape_of(spec, local),
             roles=roles_of(local.components),
+            memory=spec.memory.settings(),
         )
 
     def _signature(self) -> Signature:

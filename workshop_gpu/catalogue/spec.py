@@ -2,6 +2,9 @@
 
 import msgspec
 
+from workshop_gpu.conductor.ladder import AUTO
+from workshop_gpu.conductor.memory_settings import MemorySettings
+
 
 class Defaults(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a request gets that does not say otherwise. Sizes are pixels."""
@@ -39,6 +42,37 @@ class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     variant: str = ""
 
 
+class Memory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How a model may use a GPU's memory; see `conductor/ladder.py` for the rungs.
+
+    GB are of 10^9 bytes. `placement` is "auto" or a rung's name. `virtual_vram_gb`: so much of the
+    denoiser is streamed (0: the planner decides). `swap_space_gb`: what streaming's buffers may
+    take (0: as `prefetch` says). `swap_device`: "cpu", or another GPU whose memory weights come
+    from. `max_vram_gb`: the model with its working memory takes no more, as on a smaller card (0:
+    no cap). `prefetch`: blocks copied ahead. `min_free_gb`: what stays free beside it.
+    """
+
+    placement: str = AUTO
+    virtual_vram_gb: float = 0.0
+    swap_space_gb: float = 0.0
+    swap_device: str = "cpu"
+    max_vram_gb: float = 0.0
+    prefetch: int = 1
+    min_free_gb: float = 0.0
+
+    def settings(self) -> MemorySettings:
+        """The same in bytes."""
+        return MemorySettings(
+            self.placement,
+            round(self.virtual_vram_gb * 1e9),
+            round(self.swap_space_gb * 1e9),
+            self.swap_device,
+            round(self.max_vram_gb * 1e9),
+            self.prefetch,
+            round(self.min_free_gb * 1e9),
+        )
+
+
 class ModelSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A model that the instructor offers.
 
@@ -59,6 +93,7 @@ class ModelSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     pin: bool = False
     keep_warm_s: float = 900.0
     vram_gb: float = 0.0
+    memory: Memory = Memory()
     enabled: bool = True
     reason: str = ""
     thumbnail: str = ""

@@ -4,10 +4,14 @@ import math
 import re
 from collections.abc import Iterator
 
-from workshop_gpu.catalogue.spec import Limits, ModelSpec
+from workshop_gpu.catalogue.spec import Limits, Memory, ModelSpec
+from workshop_gpu.conductor.ladder import names
 
 KINDS = ("diffusers",)
 DTYPES = ("", "float32", "float16", "bfloat16")
+
+_MOST_GB = 10_000
+_MOST_PREFETCH = 16
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
@@ -33,6 +37,7 @@ def broken_rules(spec: ModelSpec) -> Iterator[Broken]:
     for name, number in (("keep_warm_s", spec.keep_warm_s), ("vram_gb", spec.vram_gb)):
         if not math.isfinite(number) or number < 0:
             yield (name,), f"{name} must be 0 or more"
+    yield from _memory(spec.memory)
     yield from _source(spec)
     yield from _limits(spec.limits)
     yield from _defaults(spec)
@@ -59,6 +64,22 @@ def _source(spec: ModelSpec) -> Iterator[Broken]:
         yield ("source", "revision"), "revision goes with hub only"
     if source.variant and source.file:
         yield ("source", "variant"), "variant goes with folder and hub only"
+
+
+def _memory(memory: Memory) -> Iterator[Broken]:
+    """What can be said without knowing the model and the card; the rest is refused when somebody
+    asks for the model."""
+    if memory.placement not in names():
+        yield (
+            ("memory", "placement"),
+            f'placement "{memory.placement[:80]}" is not known; it is {", ".join(names())}',
+        )
+    for name in ("virtual_vram_gb", "swap_space_gb", "max_vram_gb", "min_free_gb"):
+        number = getattr(memory, name)
+        if not math.isfinite(number) or not 0 <= number <= _MOST_GB:
+            yield ("memory", name), f"{name} must be 0 or more, at most {_MOST_GB:,}"
+    if not 1 <= memory.prefetch <= _MOST_PREFETCH:
+        yield ("memory", "prefetch"), f"prefetch must be 1 to {_MOST_PREFETCH}"
 
 
 def _limits(limits: Limits) -> Iterator[Broken]:

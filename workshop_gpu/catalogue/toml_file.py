@@ -15,13 +15,18 @@ import msgspec
 
 from workshop_gpu.catalogue import lines
 from workshop_gpu.catalogue.shipped import shipped_specs
-from workshop_gpu.catalogue.spec import Defaults, Limits, ModelSpec, Source
+from workshop_gpu.catalogue.spec import Defaults, Limits, Memory, ModelSpec, Source
 from workshop_gpu.catalogue.spec_rules import broken_rules
 
 Place = lines.Path
 _INNER_KEYS = {
     field.name: table
-    for table, struct in (("source", Source), ("defaults", Defaults), ("limits", Limits))
+    for table, struct in (
+        ("source", Source),
+        ("defaults", Defaults),
+        ("limits", Limits),
+        ("memory", Memory),
+    )
     for field in msgspec.structs.fields(struct)
 }
 """Which table of an entry a key belongs in, for those who write it outside."""

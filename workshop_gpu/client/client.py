@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Self
+from urllib.parse import quote, urlencode
 
 import httpx
 from jupyter_core.paths import jupyter_runtime_dir
@@ -18,9 +19,11 @@ from workshop_gpu.client.http import Http
 from workshop_gpu.client.images import GeneratedImage, Source, read_metadata
 from workshop_gpu.client.instructor import Instructor
 from workshop_gpu.client.jobs import JobHandle
+from workshop_gpu.client.plans import PlanTable
 from workshop_gpu.client.progress import progress_bar, waiting_line
 from workshop_gpu.client.reservations import Reserved, find_device, parse_gb
 from workshop_gpu.client.tables import ModelTable, StatusView
+from workshop_gpu.conductor.explaining import PlanView
 
 
 class Client:
@@ -61,6 +64,24 @@ class Client:
         """The models that the instructor offers."""
         answer = self._http.get("models", schemas.ModelList)
         return ModelTable(answer.models, answer.problems)
+
+    def explain(
+        self,
+        model: str,
+        width: int | None = None,
+        height: int | None = None,
+        *,
+        steps: int | None = None,
+        gpu: int | str | None = None,
+    ) -> PlanTable:
+        """How the model would be placed on a GPU for such a picture: each rung of the ladder with
+        its GB and expected seconds, and why it is chosen or not. What is None takes the model's
+        default; `gpu` None the one that has the model, else the emptiest."""
+        device = None if gpu is None else find_device(gpu, self.status().devices)
+        given = {"width": width, "height": height, "steps": steps, "device": device}
+        query = urlencode({name: value for name, value in given.items() if value is not None})
+        path = f"models/{quote(check_prompt(model, 'model'), safe='')}/plan"
+        return PlanTable(self._http.get(f"{path}?{query}" if query else path, PlanView))
 
     def load(self, model: str) -> schemas.Model:
         """Load a model before anybody asks for it (needs the admin right)."""

@@ -36,12 +36,14 @@ from workshop_gpu.conductor.events import (
     Tick,
     WorkerDied,
 )
+from workshop_gpu.conductor.explaining import PlanView, explain
 from workshop_gpu.conductor.fetching import to_fetch
 from workshop_gpu.conductor.learned import Learned
 from workshop_gpu.conductor.ledger import Ledger
 from workshop_gpu.conductor.limits import Limits
 from workshop_gpu.conductor.offering import under
 from workshop_gpu.conductor.orders import Evict, Load, Run
+from workshop_gpu.conductor.planning import Size
 from workshop_gpu.conductor.policy import Policy
 from workshop_gpu.conductor.records import Device, Model, State
 from workshop_gpu.conductor.reports import DeviceFact, JobFact, Reports, SlotFact
@@ -186,6 +188,10 @@ class Conductor:
     def reservation(self, reservation: str, now: float) -> ReservationView:
         """One that waits or was granted. Raises ReservationUnknown or ReservationEnded."""
         return reservation_view(self._state, living(self._state, reservation, now), now)
+
+    def plan(self, model: str, size: Size, device: str | None = None) -> PlanView:
+        """What the planner thinks of each rung; see `explaining.py` for what it raises."""
+        return explain(self._state, model, size, device)
 
     def hold(self, hold: str, now: float) -> HoldView:
         """A living hold. Raises HoldUnknown or HoldEnded."""

@@ -50,7 +50,7 @@ def has_ladder(state: State, model: str) -> bool:
 
 def roles_of(state: State, model: str) -> tuple[RoleBytes, ...]:
     """The model's roles, so that their sum is what the conductor takes its weights for."""
-    roles = state.estimates.roles(state.models[model].facts)
+    roles = state.estimates.roles(state.models[model].facts) or (RoleBytes(DENOISER, 0),)
     beyond = state.weights_bytes(model) - sum(role.size_bytes for role in roles)
     return tuple(
         RoleBytes(

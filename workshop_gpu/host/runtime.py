@@ -18,6 +18,8 @@ from workshop_gpu.catalogue.catalogue import Catalogue
 from workshop_gpu.conductor import effects, events
 from workshop_gpu.conductor.conductor import Conductor, Settings
 from workshop_gpu.conductor.errors import JobEnded, ModelUnavailable, WorkshopError
+from workshop_gpu.conductor.explaining import PlanView
+from workshop_gpu.conductor.planning import Size
 from workshop_gpu.conductor.policy import Policy
 from workshop_gpu.conductor.states import Priority
 from workshop_gpu.host.devices import DeviceConfig
@@ -353,6 +355,12 @@ class Runtime:
     def hold(self, hold: str) -> effects.HoldView:
         """A living hold. Raises HoldUnknown or HoldEnded."""
         return self._conductor.hold(hold, time.monotonic())
+
+    def plan(
+        self, model: str, width: int, height: int, batch: int, steps: int, device: str | None
+    ) -> PlanView:
+        """How the model would be placed for such a job. Raises what `explain` does."""
+        return self._conductor.plan(model, Size(width * height, batch, steps), device)
 
     def _reservation(self, reservation: str) -> effects.ReservationView:
         return self._conductor.reservation(reservation, time.monotonic())

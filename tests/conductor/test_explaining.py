@@ -1,0 +1,83 @@
+"""The planner's reasons, as people are shown them."""
+
+import pytest
+
+from tests.conductor.staging import GB, MEGAPIXEL, Stage, stage
+from tests.conductor.test_ladder import laddered, loaded
+from workshop_gpu.client.plans import PlanTable
+from workshop_gpu.conductor import events
+from workshop_gpu.conductor.errors import DeviceUnknown, ModelUnknown
+from workshop_gpu.conductor.explaining import PlanView
+from workshop_gpu.conductor.memory_settings import MemorySettings
+from workshop_gpu.conductor.planning import Size
+
+
+def explained(made: Stage, model: str = "large", side: int = 1024) -> PlanView:
+    return made.conductor.plan(model, Size(side * side, 1, 28))
+
+
+def test_each_rung_has_its_numbers_and_one_is_chosen() -> None:
+    view = explained(stage(laddered(), gb=24))
+    (chosen,) = [rung for rung in view.rungs if rung.chosen]
+    assert chosen.needed_bytes <= view.room_bytes
+    assert chosen.exact
+    assert all(rung.needed_bytes == rung.weights_bytes + rung.working_bytes for rung in view.rungs)
+    whole = view.rungs[0]
+    assert whole.rung == "resident"
+    assert whole.why.endswith("are missing")
+    assert all(rung.why for rung in view.rungs)
+
+
+def test_the_rung_that_is_chosen_is_the_one_that_is_loaded() -> None:
+    made = stage(laddered(), gb=24)
+    chosen = next(rung for rung in explained(made).rungs if rung.chosen)
+    made.submit("large")
+    loaded(made)
+    made.answer()
+    assert explained(made).placement == chosen.words
+
+
+def test_its_own_weights_are_not_in_its_way() -> None:
+    made = stage(laddered(), gb=32)
+    before = explained(made)
+    made.submit("large")
+    loaded(made)
+    made.answer()
+    after = explained(made)
+    assert (after.room_bytes, after.rungs[0].chosen) == (before.room_bytes, True)
+
+
+def test_a_rung_that_was_named_is_the_only_one_that_is_taken() -> None:
+    memory = MemorySettings(placement="staged")
+    view = explained(stage(laddered(memory=memory)))
+    assert [rung.rung for rung in view.rungs if rung.chosen] == ["staged"]
+    assert view.rungs[0].why == "only where it is asked for by name"
+
+
+def test_who_would_take_nearly_all_of_a_card_is_warned() -> None:
+    assert "more than 90 %" in explained(stage(laddered(), gb=31.5)).warning
+    assert not explained(stage(laddered(), gb=80)).warning
+
+
+def test_a_model_of_which_nothing_is_known_has_one_rung() -> None:
+    view = explained(stage(events.ModelFacts("plain", file_bytes=GB)), "plain")
+    assert [rung.rung for rung in view.rungs] == ["resident"]
+    assert view.rungs[0].weights_bytes == GB
+
+
+def test_unknown_models_and_devices_are_refused() -> None:
+    made = stage(laddered())
+    with pytest.raises(ModelUnknown):
+        explained(made, "nothing")
+    with pytest.raises(DeviceUnknown):
+        made.conductor.plan("large", Size(MEGAPIXEL, 1, 28), "gpu9")
+
+
+def test_it_is_a_table_for_people() -> None:
+    table = PlanTable(explained(stage(laddered(), gb=24)))
+    assert table.chosen is not None
+    lines = repr(table).splitlines()
+    assert lines[0].startswith("large on gpu0, where ")
+    assert len(lines) == 3 + len(table.plan.rungs)
+    assert sum(line.startswith("→") for line in lines) == 1
+    assert "<table" in table._repr_html_()

@@ -1,0 +1,42 @@
+"""plan: how a model would be placed for a picture of some size, rung by rung, and why."""
+
+from jupyter_server.auth.decorator import authorized
+from tornado.web import authenticated
+
+from workshop_gpu.api.generation import complete
+from workshop_gpu.api.handler import WorkshopHandler
+from workshop_gpu.api.schemas import GenerateRequest
+from workshop_gpu.conductor.errors import InvalidRequest
+
+
+class PlanHandler(WorkshopHandler):
+    """What is not given takes the model's defaults, as a request to generate does."""
+
+    @authenticated
+    @authorized
+    async def get(self, model: str) -> None:
+        spec = self.runtime.catalogue.get(model)
+        request = GenerateRequest(
+            model=model,
+            prompt="a plan",
+            width=self._number("width"),
+            height=self._number("height"),
+            steps=self._number("steps"),
+        )
+        params = complete(request, spec)
+        device = self.get_query_argument("device", None)
+        batch = self._number("batch") or 1
+        if not 1 <= batch <= spec.limits.max_images:
+            raise InvalidRequest("batch", f"must be 1 to {spec.limits.max_images}", value=batch)
+        self.answer(
+            self.runtime.plan(model, params.width, params.height, batch, params.steps, device)
+        )
+
+    def _number(self, name: str) -> int | None:
+        """A whole number of the query. Raises InvalidRequest."""
+        text = self.get_query_argument(name, "")
+        if not text:
+            return None
+        if not text.isascii() or not text.isdecimal() or len(text) > 9:
+            raise InvalidRequest(name, "must be a whole number", value=text[:40])
+        return int(text)

@@ -1,0 +1,48 @@
+"""A plan as a table: the rungs of the ladder with their GB, their seconds, and the reasons."""
+
+from html import escape
+
+from workshop_gpu.client.tables import Row, html_table, text_table
+from workshop_gpu.client.words import amount
+from workshop_gpu.conductor.explaining import PlanView, RungView
+
+
+class PlanTable:
+    """The answer to `wg.explain`; `plan` is the answer itself."""
+
+    _HEAD = ("", "Rung", "On the GPU", "Working", "In all", "Expected", "Why")
+
+    def __init__(self, plan: PlanView) -> None:
+        self.plan = plan
+
+    @property
+    def chosen(self) -> RungView | None:
+        """The rung that would be taken now; None where something else has to leave first."""
+        return next((rung for rung in self.plan.rungs if rung.chosen), None)
+
+    def _rows(self) -> list[Row]:
+        return [
+            (
+                "→" if rung.chosen else "",
+                rung.rung,
+                amount(rung.weights_bytes) if rung.weights_bytes else "0",
+                amount(rung.working_bytes),
+                amount(rung.needed_bytes),
+                f"{rung.expected_s:.2f} s",
+                rung.why,
+            )
+            for rung in self.plan.rungs
+        ]
+
+    def _title(self) -> str:
+        plan = self.plan
+        room = amount(plan.room_bytes) if plan.room_bytes else "nothing"
+        there = f"; it is there now: {plan.placement}" if plan.placement else ""
+        text = f"{plan.model} on {plan.device}, where {room} can be had{there}."
+        return f"{text} {plan.warning}".rstrip()
+
+    def _repr_html_(self) -> str:
+        return f"<p>{escape(self._title())}</p>{html_table(self._HEAD, self._rows())}"
+
+    def __repr__(self) -> str:
+        return f"{self._title()}\n{text_table(self._HEAD, self._rows())}"

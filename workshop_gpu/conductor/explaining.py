@@ -1,0 +1,126 @@
+"""What the planner thinks of each rung for a model and a size, with its reasons."""
+
+import msgspec
+
+from workshop_gpu.conductor.admission import check_offered, usable_devices, why_no_device
+from workshop_gpu.conductor.errors import DeviceUnknown, NoDevice, gigabytes
+from workshop_gpu.conductor.ladder import RUNGS
+from workshop_gpu.conductor.memory_rules import check_memory
+from workshop_gpu.conductor.planner import Plan, best, plan_all
+from workshop_gpu.conductor.planning import Size, has_ladder, question_for, rungs_for
+from workshop_gpu.conductor.records import Device, State
+from workshop_gpu.conductor.states import SlotState
+from workshop_gpu.conductor.stepping import words_of
+
+_NEARLY_ALL = 0.9
+
+
+class RungView(msgspec.Struct, frozen=True):
+    """One rung. `expected_s` are seconds for a job once the model is placed; `exact`: it draws the
+    same picture as everything on the GPU, to the last bit. `why`: in words, why it is chosen, or
+    is not."""
+
+    rung: str
+    words: str
+    weights_bytes: int
+    working_bytes: int
+    needed_bytes: int
+    streamed_bytes: int
+    expected_s: float
+    exact: bool
+    chosen: bool
+    why: str
+
+
+class PlanView(msgspec.Struct, frozen=True):
+    """All rungs on one GPU, from best to slowest. `room_bytes` is what a plan may take now;
+    `placement` where the model is ("": it is not there). `warning`: where hardly anything would be
+    left."""
+
+    model: str
+    device: str
+    room_bytes: int
+    total_bytes: int
+    step_s: float
+    bus_bytes_per_s: float
+    placement: str
+    rungs: tuple[RungView, ...]
+    warning: str = ""
+
+
+def explain(state: State, model: str, size: Size, device_name: str | None = None) -> PlanView:
+    """Raises ModelUnknown, ModelDisabled, ModelUnavailable, DeviceUnknown, NoDevice or
+    InvalidPlacement."""
+    check_offered(state, model)
+    check_memory(state, model, size)
+    device = _device(state, model, device_name)
+    slot = device.slots.get(model)
+    ready = slot is not None and slot.state is SlotState.READY
+    own_bytes = device.ledger.weights_bytes(model) if ready else 0
+    question = question_for(state, model, size, device.ledger.free_bytes + own_bytes, device)
+    allowed = rungs_for(state.models[model].facts.memory, size.placement)
+    rungs = RUNGS if has_ladder(state, model) else RUNGS[:1]
+    plans = plan_all(question, rungs)
+    chosen = best(plan for plan in plans if plan.rung in allowed)
+    views = tuple(_view(plan, chosen, plan.rung in allowed) for plan in plans)
+    return PlanView(
+        model,
+        device.name,
+        question.room_bytes,
+        device.ledger.total_bytes,
+        question.speeds.step_s,
+        question.speeds.bus_bytes_per_s,
+        words_of(slot.placement) if slot is not None and ready else "",
+        views,
+        _warning(chosen, device),
+    )
+
+
+def _device(state: State, model: str, name: str | None) -> Device:
+    """The one that was named, else one that has the model, else the emptiest."""
+    usable = usable_devices(state)
+    if name is not None and name not in state.devices:
+        raise DeviceUnknown(name, list(state.devices))
+    if not usable:
+        raise NoDevice(why_no_device(state))
+    if name is not None:
+        return state.devices[name]
+    return max(usable, key=lambda each: (model in each.slots, each.ledger.free_bytes))
+
+
+def _view(plan: Plan, chosen: Plan | None, allowed: bool) -> RungView:
+    return RungView(
+        plan.rung.name,
+        plan.rung.words,
+        plan.weights_bytes,
+        plan.working_bytes,
+        plan.needed_bytes,
+        plan.placement.streamed_bytes,
+        round(plan.job_s, 4),
+        plan.placement.exact,
+        plan is chosen,
+        _why(plan, chosen, allowed),
+    )
+
+
+def _why(plan: Plan, chosen: Plan | None, allowed: bool) -> str:
+    if plan is chosen:
+        return "chosen: the fastest that fits"
+    if not allowed:
+        return "only where it is asked for by name"
+    if plan.problem:
+        return plan.problem
+    if chosen is not None and chosen.placement.exact and not plan.placement.exact:
+        return "changes the picture's last bits"
+    return "fits, and is no faster"
+
+
+def _warning(chosen: Plan | None, device: Device) -> str:
+    """More than 90 % of the card: the next larger picture will not fit as it is."""
+    total = device.ledger.total_bytes
+    if chosen is None or not total or chosen.needed_bytes <= _NEARLY_ALL * total:
+        return ""
+    return (
+        f"This takes {gigabytes(chosen.needed_bytes)} of {gigabytes(total)} on {device.name}, "
+        "more than 90 %."
+    )
