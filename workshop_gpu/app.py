@@ -17,7 +17,8 @@ from workshop_gpu.api.routes import routes
 from workshop_gpu.catalogue.catalogue import Catalogue, default_models_file
 from workshop_gpu.conductor.conductor import Settings
 from workshop_gpu.conductor.errors import WorkshopError
-from workshop_gpu.host.devices import DeviceConfig, find_devices
+from workshop_gpu.conductor.ladder import names
+from workshop_gpu.host.devices import DeviceConfig, find_devices, with_cap
 from workshop_gpu.host.foreign import ForeignProcesses
 from workshop_gpu.host.retention import Limits
 from workshop_gpu.host.runtime import Runtime, RuntimeSettings
@@ -146,6 +147,19 @@ class WorkshopGPU(ExtensionApp):
         "the memory that is available at the start.",
     ).tag(config=True)
 
+    default_placement = CaselessStrEnum(
+        list(names()),
+        "resident",
+        help='Where models live of which models.toml does not say it: "auto" (the planner decides) '
+        'or the name of a rung; "resident": on the GPU as a whole, or not at all.',
+    ).tag(config=True)
+
+    max_vram_gb = Float(
+        0.0,
+        min=0.0,
+        help="How many GB of each GPU this server may use, as if the cards were smaller; 0: all.",
+    ).tag(config=True)
+
     spare_worker = CaselessStrEnum(
         ["auto", "on", "off"],
         "auto",
@@ -173,14 +187,15 @@ class WorkshopGPU(ExtensionApp):
             raise TraitError(error.message) from None
         return list(proposal["value"])
 
-    @validate("pool_gb", "keep_gb")
+    @validate("pool_gb", "keep_gb", "max_vram_gb")
     def _check_gb(self, proposal: Any) -> float | None:
         if proposal["value"] is not None and not math.isfinite(proposal["value"]):
             raise TraitError(f"{proposal['trait'].name} is a number of GB")
         return None if proposal["value"] is None else float(proposal["value"])
 
     def initialize_settings(self) -> None:
-        devices = tuple(find_devices(self.devices))
+        most_bytes = int(self.max_vram_gb * 10**9)
+        devices = tuple(with_cap(device, most_bytes) for device in find_devices(self.devices))
         dtype = "bfloat16" if all(device.gpu_uuid for device in devices) else "float32"
         tokens = KernelTokens()
         runtime = Runtime(
@@ -198,6 +213,7 @@ class WorkshopGPU(ExtensionApp):
             Catalogue(
                 Path(self.models_file),
                 default_dtype=dtype,
+                default_placement=self.default_placement,
                 roots=tuple(Path(root).expanduser() for root in self.model_roots),
             ),
             self.log,

@@ -6,6 +6,7 @@ from tests.api.people import Person
 
 
 def test_a_plan_has_rungs_with_bytes_and_seconds(person: Person) -> None:
+    person.ended(person.submit()["id"])
     plan = person.get("api/models/shapes/plan?width=128&height=128")
     assert [rung["rung"] for rung in plan["rungs"] if rung["chosen"]] == ["resident"]
     assert all(rung["expected_s"] > 0 and rung["why"] for rung in plan["rungs"])

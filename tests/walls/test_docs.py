@@ -27,7 +27,7 @@ def test_every_option_of_the_server_is_explained():
 
 @pytest.mark.parametrize("struct", [ModelSpec, Source, Defaults, Limits, Memory])
 def test_every_key_of_models_toml_is_explained(struct):
-    text = page("operators/models-toml.md")
+    text = page("operators/models-toml.md") + page("operators/placements.md")
     for field in msgspec.structs.fields(struct):
         assert f"`{field.name}`" in text, field.name
 

@@ -7,6 +7,7 @@ pipelines that lie in the Hugging Face cache. Everything here blocks for millise
 
 from pathlib import Path
 
+import msgspec
 from jupyter_core.paths import jupyter_config_dir
 
 from workshop_gpu.catalogue import hub_cache
@@ -19,6 +20,8 @@ from workshop_gpu.catalogue.spec import ModelSpec
 from workshop_gpu.catalogue.toml_file import read_models
 from workshop_gpu.conductor.errors import ModelUnavailable, ModelUnknown
 from workshop_gpu.conductor.events import ModelFacts
+from workshop_gpu.conductor.ladder import AUTO
+from workshop_gpu.conductor.memory_settings import AUTOMATIC, MemorySettings
 from workshop_gpu.worker.protocol import ModelSource
 
 Signature = tuple[tuple[int, int, int] | None, ...]
@@ -34,7 +37,8 @@ class Catalogue:
 
     `path` is the models.toml (None, or the default place with nothing there: no file).
     `default_dtype` is what models without a dtype are loaded in, for the bytes in `facts`:
-    "float32" unless every device is a GPU that uses half precision. `hub` is the Hugging Face
+    "float32" unless every device is a GPU that uses half precision. `default_placement` counts
+    for models of which models.toml says nothing of the kind. `hub` is the Hugging Face
     cache (None: the one in use). `roots` are the folders in which models must lie, beside the
     shipped ones and that cache; () for anywhere.
     """
@@ -44,12 +48,14 @@ class Catalogue:
         path: Path | None = None,
         *,
         default_dtype: str = "float32",
+        default_placement: str = AUTO,
         hub: Path | None = None,
         roots: tuple[Path, ...] = (),
     ) -> None:
         self._path = path
         self._base = path.parent if path else Path.cwd()
         self._default_dtype = default_dtype
+        self._default_placement = default_placement
         self._hub = hub
         self._roots = (*roots, ASSETS) if roots else ()
         self._specs: dict[str, ModelSpec] = {}
@@ -160,8 +166,14 @@ class Catalogue:
             on_disk=local.state is not LocalState.TO_DOWNLOAD,
             denoiser=shape_of(spec, local),
             roles=roles_of(local.components),
-            memory=spec.memory.settings(),
+            memory=self._memory(spec),
         )
+
+    def _memory(self, spec: ModelSpec) -> MemorySettings:
+        settings = spec.memory.settings()
+        if settings != AUTOMATIC:
+            return settings
+        return msgspec.structs.replace(settings, placement=self._default_placement)
 
     def _signature(self) -> Signature:
         cache = self._hub or hub_cache.cache_folder()

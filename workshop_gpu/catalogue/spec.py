@@ -55,7 +55,7 @@ class Memory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     placement: str = AUTO
     virtual_vram_gb: float = 0.0
     swap_space_gb: float = 0.0
-    swap_device: str = "cpu"
+    swap_device: str = ""
     max_vram_gb: float = 0.0
     prefetch: int = 1
     min_free_gb: float = 0.0

@@ -28,6 +28,8 @@ class DeviceConfig(msgspec.Struct, frozen=True):
     name: str
     gpu_uuid: str
     total_bytes: int
+    most_bytes: int = 0
+    """What of it may be used (0: all)."""
 
     @property
     def torch_device(self) -> str:
@@ -72,6 +74,13 @@ def find_devices(wanted: list[str]) -> list[DeviceConfig]:
     if not found:
         raise InvalidRequest("devices", 'the list is empty; write "auto" to use what is there')
     return found
+
+
+def with_cap(device: DeviceConfig, most_bytes: int) -> DeviceConfig:
+    """The device as if it had no more memory than this (0: no cap)."""
+    if not most_bytes:
+        return device
+    return msgspec.structs.replace(device, most_bytes=most_bytes)
 
 
 def _visible(cards: list[GPU], variable: str | None) -> list[GPU]:

@@ -458,7 +458,8 @@ class Runtime:
                 )
             case protocol.Done():
                 self._tell(await self.keeper.save(report))
-        for fact in facts(device.id, report, self._processes.get(device.id)):
+        processes = self._processes.get(device.id)
+        for fact in facts(device.id, report, processes, device.most_bytes):
             self._tell(fact)
 
     def _on_worker_end(self, device: DeviceConfig, end: WorkerEnd) -> None:

@@ -8,9 +8,10 @@ def facts(
     device: str,
     report: protocol.FromWorker,
     processes: tuple[events.ForeignProcess, ...] | None = None,
+    most_bytes: int = 0,
 ) -> list[events.Event]:
     """The events that a report means, in order. `processes` are those of others that the driver
-    named last; None: it has not said.
+    named last; None: it has not said. `most_bytes`: what of the device may be used (0: all).
 
     A memory reading comes behind the change that it was taken after, so that the ledger never
     goes by a reading that is older than its own last change. `Done` is not in here: its images
@@ -21,7 +22,8 @@ def facts(
         case protocol.Ready():
             foreign = report.memory.used_bytes - report.memory.ours_bytes
             bus = report.bus_bytes_per_s
-            found.append(events.DeviceReady(device, report.total_bytes, max(0, foreign), bus))
+            total_bytes = min(report.total_bytes, most_bytes or report.total_bytes)
+            found.append(events.DeviceReady(device, total_bytes, max(0, foreign), bus))
         case protocol.Loading(model, done_bytes, total_bytes):
             found.append(events.SlotProgressed(device, model, done_bytes, total_bytes))
         case protocol.Loaded(model, weights_bytes, seconds_s):
