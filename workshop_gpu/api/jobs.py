@@ -54,11 +54,13 @@ class JobsHandler(WorkshopHandler):
         priority = Priority[request.priority.upper()]
         if priority < Priority.NORMAL and not await self.is_admin():
             raise NotAllowed(f'Only the instructor may submit with priority "{request.priority}".')
+        if request.placement and not await self.is_admin():
+            raise NotAllowed("Only the instructor may say how a model is placed.")
         record = await self._known(request, spec)
         if record is None:
             params = complete(request, spec)
             record = await self.runtime.submit(
-                self.participant, spec.id, params, priority, request.id
+                self.participant, spec.id, params, priority, request.id, request.placement
             )
         self.set_header("Location", f"{self.base_url}workshop-gpu/api/jobs/{record.id}")
         self.answer((await self.views()).job(record), status=201)

@@ -25,7 +25,8 @@ class PlanHandler(WorkshopHandler):
         )
         params = complete(request, spec)
         device = self.get_query_argument("device", None)
-        batch = self._number("batch") or 1
+        given = self._number("batch")
+        batch = 1 if given is None else given
         if not 1 <= batch <= spec.limits.max_images:
             raise InvalidRequest("batch", f"must be 1 to {spec.limits.max_images}", value=batch)
         self.answer(

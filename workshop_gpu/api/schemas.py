@@ -22,7 +22,8 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     `batch` and `place`, from a picture's record, repeat one that was drawn together with others.
     `id`, 32 hexadecimal digits, is the job's: a request that is sent again with the same id,
-    because its answer was lost, makes no second job.
+    because its answer was lost, makes no second job. `placement` is the name of a rung on which the
+    model has to be (instructor).
     """
 
     model: str
@@ -38,6 +39,7 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     place: int = 0
     priority: PriorityName = "normal"
     id: str = ""
+    placement: str = ""
 
 
 class HoldRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -108,6 +110,8 @@ class Job(msgspec.Struct, frozen=True):
     """How many jobs are drawn together, this one included, while it runs and afterwards."""
     reason: str = ""
     """In words, who keeps it waiting, where that is somebody else's doing."""
+    went_on: str = ""
+    """In words, how it went on after its GPU had run out of memory over it."""
 
 
 class JobList(msgspec.Struct, frozen=True):

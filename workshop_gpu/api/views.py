@@ -67,6 +67,7 @@ class Views:
             error=view.error if view else None,
             batch=view.batch if view else 1,
             reason=view.reason if view else "",
+            went_on=view.went_on if view else "",
         )
         if not (mine or self._viewer.admin):
             return msgspec.structs.replace(job, error=None)

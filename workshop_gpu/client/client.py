@@ -10,6 +10,7 @@ import httpx
 from jupyter_core.paths import jupyter_runtime_dir
 
 from workshop_gpu.api import schemas
+from workshop_gpu.api.schemas_plans import PlanView
 from workshop_gpu.client.asking import Size, check_number, check_prompt, parse_size, pick_model
 from workshop_gpu.client.connection import Server, find_server, server_at
 from workshop_gpu.client.errors import BadRequest, ClientError, Interrupted
@@ -23,7 +24,6 @@ from workshop_gpu.client.plans import PlanTable
 from workshop_gpu.client.progress import progress_bar, waiting_line
 from workshop_gpu.client.reservations import Reserved, find_device, parse_gb
 from workshop_gpu.client.tables import ModelTable, StatusView
-from workshop_gpu.conductor.explaining import PlanView
 
 
 class Client:

@@ -2,9 +2,9 @@
 
 from html import escape
 
+from workshop_gpu.api.schemas_plans import PlanView, RungView
 from workshop_gpu.client.tables import Row, html_table, text_table
 from workshop_gpu.client.words import amount
-from workshop_gpu.conductor.explaining import PlanView, RungView
 
 
 class PlanTable:

@@ -12,7 +12,7 @@ import msgspec
 
 from workshop_gpu.conductor.ladder import PLANNED, Streams
 from workshop_gpu.conductor.placement import Option, best
-from workshop_gpu.conductor.planner import Plan, Step, allowed
+from workshop_gpu.conductor.planner import Plan, Step, allowed, room_after
 from workshop_gpu.conductor.planning import (
     Size,
     has_ladder,
@@ -148,9 +148,10 @@ class Placing:
         free asks for; others leave only where a rung has no room at all without that."""
         state, memory = self._state, self._memory
         free = device.ledger.free_bytes + own_bytes
-        found = plans(state, self._model, self._size, free, device)
+        steps = self._all_steps(device)
+        found = plans(state, self._model, self._size, room_after(steps, free), device)
         shared = 0 if own_bytes else self._shared_bytes(device)
-        for plan in allowed(found, self._all_steps(device)):
+        for plan in allowed(found, steps):
             if memory.max_vram_bytes and plan.needed_bytes > memory.max_vram_bytes:
                 continue
             here = own_bytes + (shared if plan.placement == RESIDENT else 0)

@@ -24,6 +24,7 @@ _TILED_STEPS = 0.5
 _SLICED_FACTOR = 1.3
 # Where two plans are as fast as the measurements can tell, the one that is higher up is taken.
 _AS_FAST = 1.02
+_CLEARLY_LESS = 0.97
 
 
 class Phase(Enum):
@@ -241,6 +242,11 @@ class Step(msgspec.Struct, frozen=True):
     def allows(self, plan: Plan) -> bool:
         """Whether the plan is worth trying after this: another rung, and less in that phase."""
         return plan.rung.name != self.rung and plan.peaks[self.phase] < self.peak_bytes
+
+
+def room_after(steps: Sequence[Step], room_bytes: int) -> int:
+    """So much a plan may take after these steps: clearly less than what was too much."""
+    return min([room_bytes, *(int(step.peak_bytes * _CLEARLY_LESS) for step in steps)])
 
 
 def allowed(plans: Iterable[Plan], steps: Sequence[Step]) -> tuple[Plan, ...]:

@@ -7,7 +7,7 @@ waits again before all others. Where no rung is left, the numbers are the answer
 from workshop_gpu.conductor.changes import Changes
 from workshop_gpu.conductor.effects import Notice
 from workshop_gpu.conductor.errors import ErrorReport, NoRungLeft, OutOfMemory
-from workshop_gpu.conductor.planner import Phase, Plan, Step, allowed, least
+from workshop_gpu.conductor.planner import Phase, Plan, Step, allowed, least, room_after
 from workshop_gpu.conductor.planning import Size, has_ladder, plan_here, plans, size_of
 from workshop_gpu.conductor.records import TYPICAL_PIXELS, Device, Job, Slot, State
 from workshop_gpu.conductor.states import JobState
@@ -79,7 +79,8 @@ class StepDown:
         self, model: str, size: Size, steps: tuple[Step, ...], device: Device
     ) -> tuple[Plan, ...]:
         """The rungs that were not tried, with all the room that the device could ever give."""
-        found = plans(self._state, model, size, device.ledger.most_bytes, device)
+        room_bytes = room_after(steps, device.ledger.most_bytes)
+        found = plans(self._state, model, size, room_bytes, device)
         return allowed(found, steps)
 
 

@@ -20,6 +20,7 @@ def request_of(record: JobRecord) -> JobSubmitted:
         batch=params.batch,
         priority=record.priority,
         group=record.group,
+        placement=record.placement,
     )
 
 

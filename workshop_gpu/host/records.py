@@ -40,6 +40,9 @@ class JobRecord(msgspec.Struct):
     priority: Priority = Priority.NORMAL
     seconds_s: float | None = None
     """What the worker took for it, without waiting and loading."""
+    placement: str = ""
+    """The rung that an instructor asked for ("": the planner decides, also after a restart of the
+    server)."""
 
     @property
     def group(self) -> str:

@@ -286,11 +286,14 @@ class Runtime:
         params: GenerateParams,
         priority: Priority = Priority.NORMAL,
         job: str = "",
+        placement: str = "",
     ) -> JobRecord:
         """Accepts a checked request as a job; it is in the journal when this returns. `job` is its
-        id (32 hexadecimal digits), unless one is to be made. Raises DiskFull too."""
+        id (32 hexadecimal digits), unless one is to be made, `placement` a rung's name.
+        Raises DiskFull too."""
         job = job or uuid.uuid4().hex
         record = JobRecord(job, participant, model, params, time.time(), priority=priority)
+        record.placement = placement
         self.jobs.add(record)
         try:
             self._ask(request_of(record))

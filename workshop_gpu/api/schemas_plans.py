@@ -1,0 +1,5 @@
+"""GET models/ID/plan: the conductor's own view crosses the wire as it is."""
+
+from workshop_gpu.conductor.explaining import PlanView, RungView
+
+__all__ = ["PlanView", "RungView"]
