@@ -1,5 +1,6 @@
 """From what people write to a request."""
 
+import re
 from typing import Any
 
 import pytest
@@ -85,6 +86,7 @@ def test_a_request_carries_all_options(client: Client, fake: FakeServer) -> None
         images=2,
     )
     (body,) = fake.bodies("POST jobs")
+    assert re.fullmatch("[0-9a-f]{32}", body.pop("id"))
     assert body == {
         "model": "shapes",
         "prompt": "a circle",

@@ -6,7 +6,7 @@ import pytest
 from tests.client.fakes import FakeServer, a_job, a_model, a_png
 from tests.client.test_mirror import a_snapshot
 from workshop_gpu.api import schemas
-from workshop_gpu.client import Client, jobs
+from workshop_gpu.client import Client, job_handle
 from workshop_gpu.client.client import wait_with_bar
 from workshop_gpu.client.errors import (
     ConnectionLost,
@@ -16,7 +16,7 @@ from workshop_gpu.client.errors import (
     NeverFits,
     QueueFull,
 )
-from workshop_gpu.client.jobs import JobHandle
+from workshop_gpu.client.job_handle import JobHandle
 from workshop_gpu.client.words import Progress, describe
 from workshop_gpu.conductor.errors import ErrorReport
 
@@ -26,7 +26,7 @@ IMAGE = f"GET jobs/{JOB}/images/0"
 
 @pytest.fixture(autouse=True)
 def _quick_questions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs, "ASK_S", 0.01)
+    monkeypatch.setattr(job_handle, "ASK_S", 0.01)
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_a_silent_server_is_waited_for_and_said_so(client: Client, fake: FakeSer
 def test_a_server_that_stays_silent_is_given_up(
     client: Client, fake: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs, "GIVE_UP_S", 0.0)
+    monkeypatch.setattr(job_handle, "GIVE_UP_S", 0.0)
     fake.stream_status = 500
     fake.answers["POST jobs"] = a_job()
     fake.answers[f"GET jobs/{JOB}"] = httpx.ConnectError("refused")

@@ -1,6 +1,8 @@
 """`Client`: one server, as a notebook or a script sees it."""
 
 import os
+import time
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Self
@@ -13,17 +15,20 @@ from workshop_gpu.api import schemas
 from workshop_gpu.api.schemas_plans import PlanView
 from workshop_gpu.client.asking import Size, check_number, check_prompt, parse_size, pick_model
 from workshop_gpu.client.connection import Server, find_server, server_at
-from workshop_gpu.client.errors import BadRequest, ClientError, Interrupted
-from workshop_gpu.client.events import EventStream
+from workshop_gpu.client.errors import BadRequest, ClientError, ConnectionLost, Interrupted
+from workshop_gpu.client.events import EventStream, pause_s
 from workshop_gpu.client.holds import TTL_S, HeldModel
 from workshop_gpu.client.http import Http
 from workshop_gpu.client.images import GeneratedImage, Source, read_metadata
 from workshop_gpu.client.instructor import Instructor
-from workshop_gpu.client.jobs import JobHandle
+from workshop_gpu.client.job_handle import JobHandle
 from workshop_gpu.client.plans import PlanTable
 from workshop_gpu.client.progress import progress_bar, waiting_line
 from workshop_gpu.client.reservations import Reserved, find_device, parse_gb
 from workshop_gpu.client.tables import ModelTable, StatusView
+
+RESEND_S = 30.0
+"""For how long a request is sent again to a server that does not answer any more."""
 
 
 class Client:
@@ -175,10 +180,23 @@ class Client:
             images=images,
             batch=batch,
             place=place,
+            id=uuid.uuid4().hex,
         )
         self.events.start()
-        job = self._http.post("jobs", schemas.Job, request)
-        return JobHandle(self._http, self.events, job)
+        return JobHandle(self._http, self.events, self._send(request))
+
+    def _send(self, request: schemas.GenerateRequest) -> schemas.Job:
+        """Sent again where the answer was lost, or the server is just being restarted: with the
+        same id it makes no second job. A server that never answered is not waited for."""
+        deadline, failures = time.monotonic() + RESEND_S, 0
+        while True:
+            try:
+                return self._http.post("jobs", schemas.Job, request)
+            except ConnectionLost:
+                if not self._http.heard or time.monotonic() >= deadline:
+                    raise
+                failures += 1
+                time.sleep(pause_s(failures))
 
     def generate(
         self,

@@ -50,6 +50,8 @@ class EventStream:
         self._subscribers: list[Subscriber] = []
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
+        self.restarts = 0
+        """How often the server was found to have started anew."""
         self.problem: ClientError | None = None
         """Why the stream is not live at present; None while it is."""
 
@@ -144,7 +146,7 @@ class EventStream:
             if isinstance(self.problem, NotAllowed):
                 return  # asking again with the same token would only fill the server's log
             failures = 0 if time.monotonic() - started > LONGEST_PAUSE_S else failures + 1
-            self._closed.wait(_pause_s(failures))
+            self._closed.wait(pause_s(failures))
 
     def _read(self) -> None:
         """Read until the stream ends or breaks."""
@@ -156,10 +158,17 @@ class EventStream:
                     self.problem = None
                     self._live = True
                 for message in parser.feed(piece):
-                    self._after = message.id or self._after
+                    self._note_life(message.id)
                     self._take(message)
                 if self._closed.is_set():
                     break
+
+    def _note_life(self, event_id: str) -> None:
+        """An event's id is that of the server's life, and a place in it."""
+        life, before = event_id.rpartition("-")[0], self._after.rpartition("-")[0]
+        if life and before and life != before:
+            self.restarts += 1
+        self._after = event_id or self._after
 
     def _take(self, message: sse.Message) -> None:
         try:
@@ -177,7 +186,8 @@ class EventStream:
                 traceback.print_exc()
 
 
-def _pause_s(failures: int) -> float:
-    """Longer after each failure, and not the same for all kernels of a room."""
-    pause_s = min(FIRST_PAUSE_S * 2.0 ** max(0, failures - 1), LONGEST_PAUSE_S)
-    return pause_s * random.uniform(0.5, 1.0)  # noqa: S311
+def pause_s(failures: int) -> float:
+    """How long to wait before the next try: longer after each failure, and not the same for all
+    kernels of a room."""
+    longest_s = min(FIRST_PAUSE_S * 2.0 ** min(max(0, failures - 1), 30), LONGEST_PAUSE_S)
+    return longest_s * random.uniform(0.5, 1.0)  # noqa: S311

@@ -39,6 +39,8 @@ class Http:
 
     def __init__(self, server: Server, transport: httpx.BaseTransport | None = None) -> None:
         self.server = server
+        self.heard = False
+        """Whether the server has ever answered."""
         # A proxy from the environment must not come between a kernel and its own server.
         self._http = httpx.Client(
             headers={
@@ -111,6 +113,7 @@ class Http:
                 response = self._http.request(method, url)
         except httpx.HTTPError as problem:
             raise self._lost(problem) from problem
+        self.heard = True
         if not response.is_success:
             raise _error(response)
         return response

@@ -9,6 +9,7 @@ from workshop_gpu.client.holds import TTL_S, HeldModel
 from workshop_gpu.client.http import Http
 from workshop_gpu.client.images import GeneratedImage, Source
 from workshop_gpu.client.instructor import Instructor
+from workshop_gpu.client.job_handle import JobHandle
 from workshop_gpu.client.reservations import Reserved
 from workshop_gpu.client.tables import ModelTable, StatusView
 
@@ -131,3 +132,13 @@ def models() -> ModelTable:
 def status() -> StatusView:
     """The GPUs, who holds their memory, who runs and who waits, as tables."""
     return current().status()
+
+
+def jobs() -> list[JobHandle]:
+    """My jobs, newest first, also those of this notebook's earlier kernels."""
+    return current().jobs()
+
+
+def job(job_id: str) -> JobHandle:
+    """A job of mine by its id: `wg.job(id).wait()` waits for its pictures and gives them."""
+    return current().job(job_id)

@@ -10,7 +10,7 @@ class Progress:
     """All that is known of a job at one moment.
 
     `reachable`: whether the server answers. `passed_s`: whole seconds since a waiting job's
-    expected wait was announced.
+    expected wait was announced. `restarted`: whether the server was, since the job was submitted.
     """
 
     job: schemas.Job
@@ -18,6 +18,7 @@ class Progress:
     preview: schemas.PreviewEvent | None = None
     reachable: bool = True
     passed_s: int = 0
+    restarted: bool = False
 
 
 @dataclass(frozen=True)
@@ -84,13 +85,13 @@ def describe(progress: Progress) -> Words:
     job = progress.job
     if not progress.reachable and not job.state.ended:
         return Words("The server does not answer; trying again")
-    if job.state == "queued":
-        words = _waiting(job, progress.model)
-        if words.wait_s is None:
+    if job.state in ("queued", "running"):
+        words = _waiting(job, progress.model) if job.state == "queued" else _running(job)
+        if progress.restarted:
+            words = replace(words, text=f"{words.text} (the server was restarted)")
+        if words.wait_s is None or job.state == "running":
             return words
         return replace(words, wait_s=max(0.0, words.wait_s - progress.passed_s))
-    if job.state == "running":
-        return _running(job)
     if job.state == "failed":
         return Words(job.error.message if job.error else "Failed")
     return Words("Cancelled") if job.state == "cancelled" else Words("Done", 1.0)

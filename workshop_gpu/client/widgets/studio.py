@@ -21,7 +21,7 @@ from workshop_gpu.client.asking import pick_model
 from workshop_gpu.client.client import Client
 from workshop_gpu.client.errors import BadRequest, ClientError, JobCancelled
 from workshop_gpu.client.images import GeneratedImage
-from workshop_gpu.client.jobs import JobHandle
+from workshop_gpu.client.job_handle import JobHandle
 from workshop_gpu.client.session import current
 from workshop_gpu.client.widgets.choices import as_code, model_choice
 from workshop_gpu.client.words import Progress, describe

@@ -2,10 +2,11 @@
 
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
 from workshop_gpu.api import schemas
 from workshop_gpu.client.errors import ConnectionLost, JobCancelled, JobEnded, JobFailed, refusal
-from workshop_gpu.client.events import EventStream
+from workshop_gpu.client.events import EventStream, pause_s
 from workshop_gpu.client.http import Http
 from workshop_gpu.client.images import GeneratedImage
 from workshop_gpu.client.words import Progress
@@ -14,9 +15,10 @@ ASK_ANYWAY_S = 10.0
 """How often to ask while the stream is open: it should never be needed."""
 ASK_S = 0.3
 """How often to ask while the stream is closed."""
-GIVE_UP_S = 60.0
-"""How long a silent server is waited for."""
+GIVE_UP_S = 600.0
+"""How long a silent server is waited for: long enough to start it again."""
 
+T = TypeVar("T")
 Watcher = Callable[[Progress], None]
 
 
@@ -28,6 +30,8 @@ class JobHandle:
         self._stream = stream
         self._last = job
         self._images: list[GeneratedImage] | None = None
+        self._restarts = stream.restarts
+        self._failures = 0
         stream.learn_job(job)
 
     @property
@@ -55,7 +59,8 @@ class JobHandle:
         """Wait for the pictures. `watch` is called in this thread on each change.
 
         Raises JobFailed and its kin, JobCancelled, TimeoutError, or ConnectionLost when the
-        server has been silent for a minute (the job goes on: `client.job(id)` finds it again).
+        server has been silent for ten minutes. A server that is restarted meanwhile goes on with
+        the job; `client.job(id)` finds it later too.
         """
         self._follow(timeout_s, watch or (lambda progress: None))
         job = self.job
@@ -67,7 +72,7 @@ class JobHandle:
             if error is None:
                 raise JobFailed("failed", "the server gave no reason.")
             raise refusal(error.kind, error.message, error.facts, JobFailed)
-        return self.images()
+        return self._patiently(self.images)
 
     def images(self) -> list[GeneratedImage]:
         """The finished pictures (none before the job is done)."""
@@ -99,8 +104,8 @@ class JobHandle:
             view = stream.look(self.id)
             job = view.job or self._last
             now = time.monotonic()
-            pause_s = ASK_ANYWAY_S if stream.live and silent_since is None else ASK_S
-            if not job.state.ended and (view.doubtful or now - asked_at >= pause_s):
+            rest = self._pause_s(silent=silent_since is not None)
+            if not job.state.ended and (view.doubtful or now - asked_at >= rest):
                 asked_at = now
                 silent_since = self._ask(silent_since, now)
                 view = stream.look(self.id)
@@ -109,13 +114,20 @@ class JobHandle:
                 announced, announced_at = job, now
             counts_down = job.state == "queued" and job.expected_wait_s is not None
             passed_s = int(now - announced_at) if counts_down else 0
-            progress = Progress(job, view.model, view.preview, silent_since is None, passed_s)
+            progress = Progress(
+                job,
+                view.model,
+                view.preview,
+                reachable=silent_since is None,
+                passed_s=passed_s,
+                restarted=stream.restarts != self._restarts,
+            )
             if progress != told:
                 told = progress
                 watch(progress)
             if job.state.ended:
                 return
-            rest_s = max(0.0, asked_at + pause_s - now)
+            rest_s = max(0.0, asked_at + rest - now)
             if counts_down:
                 rest_s = min(rest_s, announced_at + passed_s + 1 - now)
             if deadline is not None:
@@ -123,6 +135,24 @@ class JobHandle:
                     raise TimeoutError(f"The job {self.id} is still {job.state.value}.")
                 rest_s = min(rest_s, deadline - now)
             seen = stream.wait(seen, rest_s)
+
+    def _pause_s(self, *, silent: bool) -> float:
+        """How long after the last question comes the next one."""
+        if self._stream.live:
+            return 0.0 if silent else ASK_ANYWAY_S
+        return max(ASK_S, pause_s(self._failures)) if silent else ASK_S
+
+    def _patiently(self, ask: Callable[[], T]) -> T:
+        """Asks again while the server does not answer. Raises ConnectionLost as `wait` does."""
+        deadline, failures = time.monotonic() + GIVE_UP_S, 0
+        while True:
+            try:
+                return ask()
+            except ConnectionLost:
+                if time.monotonic() >= deadline:
+                    raise
+                failures += 1
+                time.sleep(pause_s(failures))
 
     def _ask(self, silent_since: float | None, now: float) -> float | None:
         """Ask the server; returns since when it has been silent, None if it answered."""
@@ -133,5 +163,7 @@ class JobHandle:
         except ConnectionLost:
             if silent_since is not None and now - silent_since > GIVE_UP_S:
                 raise
+            self._failures += 1
             return silent_since or now
+        self._failures = 0
         return None
