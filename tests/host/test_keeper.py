@@ -136,6 +136,30 @@ def test_pictures_that_cannot_be_written_fail_their_job_with_the_reason(
     assert fact.error.kind == kind
 
 
+def test_a_notebooks_new_kernel_owns_what_its_dead_ones_asked_for_and_nothing_else(tmp_path):
+    def owned(number: int, kernel: str | None, notebook: str = "/a.ipynb") -> JobRecord:
+        owner = Participant(kernel or "user:x", "a", kernel, notebook)
+        return JobRecord(an_id(number), owner, "shapes", PARAMS, 1.0)
+
+    async def scenario():
+        keeper = a_keeper(tmp_path)
+        await keeper.restore()
+        for record in (
+            owned(1, "dead"), owned(2, "alive"), owned(3, "dead", "/b.ipynb"), owned(4, None, ""),
+        ):  # fmt: skip
+            keeper.records.add(record)
+        keeper.inherit(Participant("new", "a", "new", "/a.ipynb"), {"alive", "new"})
+        keeper.inherit(Participant("nameless", "n", "nameless"), {"alive", "nameless"})
+        await keeper.journal.close()
+        owners = {record.id: record.participant.id for record in keeper.records}
+        return keeper.records, owners, await read(tmp_path / "journal.sqlite3")
+
+    records, owners, [entry] = asyncio.run(scenario())
+    assert list(owners.values()) == ["new", "alive", "dead", "user:x"]
+    assert [record.id for record in records.of("new")] == [an_id(1)]
+    assert (entry.id, entry.participant, entry.notebook) == (an_id(1), "new", "/a.ipynb")
+
+
 def test_the_oldest_go_first_when_there_are_too_many_or_too_much():
     kept = [Kept(name, at, 10) for name, at in (("new", 300.0), ("old", 100.0), ("mid", 200.0))]
     assert expired(kept, Limits(days=0, image_bytes=0, jobs=2), 400.0) == ["old"]

@@ -3,11 +3,14 @@
 import hashlib
 import socket
 from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
+from tests.api.kernels import RunningKernel
 from tests.api.people import Person
 from tests.serverprocess import ServerProcess
 
@@ -32,10 +35,6 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
 
 def pixels(person: Person, job: dict[str, Any]) -> list[str]:
     """What the images of a job are, bit for bit but for the job's id in their records."""
-    from io import BytesIO
-
-    from PIL import Image
-
     found = []
     for image in job["images"]:
         png = person.http.get(str(person.http.base_url.join(image["url"]))).raise_for_status()
@@ -65,13 +64,15 @@ def test_nothing_that_was_accepted_is_lost_when_the_server_is_killed(
     unwanted = bob.submit(**SHORT, seed=6)
     cancelled = bob.http.delete(f"api/jobs/{unwanted['id']}").json()
     hold = bob.hold("shapes")
-
-    server.kill()
-    server.start()
+    with RunningKernel(server, "faces.ipynb") as own:
+        with own.person() as notebook:
+            asked = notebook.submit(**SHORT, seed=3)
+        server.kill()
+        server.start()
 
     status = ada.get("api/status")
     order = [job["id"] for job in status["running"] + status["waiting"]]
-    assert order == [job["id"] for job in (first, *waiting)]
+    assert order == [job["id"] for job in (first, *waiting, asked)]
     assert ada.get(f"api/jobs/{done['id']}") == done
     assert pixels(ada, done) == picture
     assert bob.get(f"api/jobs/{cancelled['id']}") == cancelled
@@ -81,6 +82,10 @@ def test_nothing_that_was_accepted_is_lost_when_the_server_is_killed(
     drawn = dan.ended(waiting[0]["id"])
     assert bob.ended(waiting[1]["id"])["state"] == "done"
     assert [job["id"] for job in ada.get("api/jobs")["jobs"]] == [first["id"], done["id"]]
+    with RunningKernel(server, "faces.ipynb") as reopened, reopened.person() as notebook:
+        assert reopened.id != own.id
+        assert notebook.ended(asked["id"])["state"] == "done"
+        assert pixels(notebook, notebook.get(f"api/jobs/{asked['id']}")) == pixels(dan, drawn)
     # Bit for bit what an undisturbed server draws.
     again = [ada.submit(**LONG, seed=3)["id"], ada.submit(**SHORT, seed=3)["id"]]
     assert pixels(ada, both)[1:] == pixels(ada, ada.ended(again[0]))

@@ -40,10 +40,13 @@ class KernelTokens:
         self._kernels: dict[str, str] = {}
         self._tokens: dict[str, str] = {}
         self._names: dict[str, str] = {}
+        self._notebooks: dict[str, str] = {}
 
-    def mint(self, kernel: str, name: str) -> str:
-        """A new token for a kernel that starts now; an older one of it no longer counts."""
+    def mint(self, kernel: str, name: str, notebook: str = "") -> str:
+        """A new token for a kernel that starts now; an older one of it no longer counts.
+        `notebook` is the path of its notebook."""
         self.revoke(kernel)
+        self._notebooks[kernel] = notebook
         token = secrets.token_urlsafe(32)
         self._kernels[token] = kernel
         self._tokens[kernel] = token
@@ -60,6 +63,7 @@ class KernelTokens:
         """The kernel is gone for good; its name goes with it."""
         self.revoke(kernel)
         self._names.pop(kernel, None)
+        self._notebooks.pop(kernel, None)
 
     def kernel(self, token: str) -> str | None:
         return self._kernels.get(token)
@@ -67,6 +71,11 @@ class KernelTokens:
     def kernels(self) -> list[str]:
         """The kernels that run."""
         return list(self._tokens)
+
+    def participant(self, kernel: str) -> Participant:
+        """The participant that a kernel is."""
+        name = self.name(kernel) or f"kernel {kernel[:8]}"
+        return Participant(kernel, name, kernel, self._notebooks.get(kernel, ""))
 
     def name(self, participant: str) -> str | None:
         return self._names.get(participant)
@@ -114,8 +123,7 @@ class KernelAwareAuthorizer:
 def participant_of(user: User, tokens: KernelTokens, header: str) -> Participant:
     """The participant behind a request. `header` counts only where the server's token was shown."""
     if isinstance(user, KernelUser):
-        kernel = user.kernel_id
-        return Participant(kernel, tokens.name(kernel) or f"kernel {kernel[:8]}", kernel)
+        return tokens.participant(user.kernel_id)
     if header:
         return Participant(f"client:{header}", tokens.name(f"client:{header}") or header[:40])
     person = f"user:{user.username}"

@@ -25,10 +25,13 @@ class Kernels:
         """The environment for a kernel that is about to start, the first time or again.
 
         What the process before it held goes now: a notice of the restart comes too late, after
-        the new process may have taken holds of its own.
+        the new process may have taken holds of its own. What earlier kernels of the notebook had
+        asked for belongs to this one: it is how a notebook finds its pictures again.
         """
         self._runtime.kernel_gone(kernel)
-        token = self._tokens.mint(kernel, PurePosixPath(notebook).stem)
+        token = self._tokens.mint(kernel, PurePosixPath(notebook).stem, notebook)
+        participant, running = self._tokens.participant(kernel), self._tokens.kernels()
+        self._runtime.keeper.inherit(participant, set(running))
         url = self._server_url()
         return {URL_VARIABLE: url, TOKEN_VARIABLE: token} if url else {}
 

@@ -17,7 +17,7 @@ from workshop_gpu.host.image_store import ImageStore, Stored
 from workshop_gpu.host.journal import Journal
 from workshop_gpu.host.journal_records import entry_of, record_of, request_of
 from workshop_gpu.host.journal_rows import Entry
-from workshop_gpu.host.records import JobRecord, JobRecords
+from workshop_gpu.host.records import JobRecord, JobRecords, Participant
 from workshop_gpu.host.retention import Kept, Limits, expired
 from workshop_gpu.worker import protocol
 
@@ -92,6 +92,16 @@ class Keeper:
         )
         self.journal.put(done)
         return done
+
+    def inherit(self, heir: Participant, running: set[str]) -> None:
+        """A notebook's new kernel owns the jobs of those of its kernels that do not run."""
+        if not heir.notebook:
+            return
+        for record in list(self.records):
+            owner = record.participant
+            if owner.notebook == heir.notebook and owner.kernel not in running:
+                self.records.give(record, heir)
+                self.journal.put(entry_of(record))
 
     # a job's way
 

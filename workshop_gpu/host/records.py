@@ -82,10 +82,19 @@ class JobRecords:
     def remove(self, job: str) -> None:
         record = self._records.pop(job, None)
         if record is not None:
-            own = self._of[record.participant.id]
-            del own[job]
-            if not own:
-                del self._of[record.participant.id]
+            self._disown(record)
+
+    def give(self, record: JobRecord, heir: Participant) -> None:
+        """The job is somebody else's from now on."""
+        self._disown(record)
+        record.participant = heir
+        self._of.setdefault(heir.id, {})[record.id] = record
+
+    def _disown(self, record: JobRecord) -> None:
+        own = self._of[record.participant.id]
+        del own[record.id]
+        if not own:
+            del self._of[record.participant.id]
 
     def get(self, job: str) -> JobRecord:
         """Raises JobUnknown."""
