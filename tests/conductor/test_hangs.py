@@ -186,3 +186,37 @@ def test_a_device_that_comes_back_works_again() -> None:
     job = room.submit("a")
     room.settle()
     assert room.state(job) == "done"
+
+
+# memory that does not come back
+
+
+def test_a_worker_that_leaks_is_replaced_between_jobs_and_nobody_is_blamed() -> None:
+    room = stage(settings=LIMITS)
+    job = drawing(room)
+    waiting = room.submit("a", "bob")
+    room.tell(events.WorkerDrifted("gpu0", 3 * 10**9, 0))
+    assert any("3 GB" in text or "3.0 GB" in text for text in notices(room))
+    assert stops(room.later(1.0)) == [], "its job goes on"
+    room.answer()
+    assert room.state(job) == "done"
+    assert room.order() == "", "nothing new begins on it"
+    assert len(stops(room.later(1.0))) == 1
+    assert stops(room.later(1.0)) == []
+    room.die()
+    room.ready()
+    room.answer()
+    assert room.order() == f"run {waiting}"
+    room.answer()
+    assert not any("safe mode" in text for text in notices(room))
+
+
+def test_a_worker_that_leaks_first_ends_the_load_that_is_under_way() -> None:
+    room = stage(settings=LIMITS)
+    room.load("a")
+    room.submit("b")
+    assert room.order() == "load b"
+    room.tell(events.WorkerDrifted("gpu0", 0, 2 * 10**9))
+    assert stops(room.later(1.0)) == []
+    room.answer()
+    assert len(stops(room.later(1.0))) == 1

@@ -23,7 +23,7 @@ from workshop_gpu.conductor.orders import Load
 from workshop_gpu.conductor.planning import working_bytes as working_bytes_of
 from workshop_gpu.conductor.records import Activity, Device, Hold, Job, Slot, State
 from workshop_gpu.conductor.rungs import RESIDENT
-from workshop_gpu.conductor.states import DeviceState, JobState, SlotState
+from workshop_gpu.conductor.states import JobState, SlotState
 from workshop_gpu.conductor.stepping import went_on
 from workshop_gpu.conductor.views import hold_view
 
@@ -219,7 +219,7 @@ class Changes:
     def touch(self, device: Device) -> None:
         """Something about the device changed: its lane finds its place, and people are told."""
         self.state.touched_devices[device.name] = None
-        if device.state is not DeviceState.READY or device.stopping:
+        if not device.takes_orders:
             self.state.lanes.remove(device.name)
         elif device.running:
             until_s = device.until_s
@@ -239,7 +239,7 @@ class Changes:
                 freed_bytes = device.ledger.weights_bytes(slot.model)
                 self.remove_slot(slot, freed_bytes, f"the GPU worker ended ({reason})")
         device.ledger.clear()
-        device.stopping = False
+        device.stopping, device.retires = False, ""
         device.rest()
         self.touch(device)
 

@@ -69,6 +69,15 @@ class WorkerDied(Event, frozen=True):
     log: str = ""
 
 
+class WorkerDrifted(Event, frozen=True):
+    """The device's worker does not give back all memory after its jobs: so many bytes are missing
+    on the device and on the host."""
+
+    device: str
+    device_bytes: int
+    host_bytes: int
+
+
 class DeviceGone(Event, frozen=True):
     """The device will not come back (removed, or its worker was given up)."""
 

@@ -42,6 +42,9 @@ class Limits:
             stop |= self._end_runs(settings.run_limit_s, now)
         if settings.stall_limit_s:
             stop |= self._end_stalls(settings.stall_limit_s, now)
+        for device in self._state.devices.values():
+            if device.retires and not device.running and device.activity is Activity.IDLE:
+                stop.setdefault(device.name, device.retires)
         for name, why in stop.items():
             device = self._state.devices[name]
             if not device.stopping:

@@ -152,6 +152,9 @@ class Device:
     """When the transfer lane began what it does."""
     stopping: bool = False
     """Its worker took too long and is being ended: it gets no more orders."""
+    retires: str = ""
+    """Why its worker is to be replaced as soon as both lanes rest: until then it gets no more
+    orders."""
     running: dict[str, Job] = field(default_factory=dict)
     deaths: int = 0
     """How many of its workers ended, one after the other, without a picture between them."""
@@ -182,13 +185,17 @@ class Device:
         return self.subject if self.activity is Activity.LOADING else self.room_for
 
     @property
+    def takes_orders(self) -> bool:
+        return self.state is DeviceState.READY and not (self.stopping or self.retires)
+
+    @property
     def can_transfer(self) -> bool:
-        ready = self.state is DeviceState.READY and not self.stopping
+        ready = self.takes_orders
         return ready and self.activity is Activity.IDLE
 
     @property
     def can_compute(self) -> bool:
-        return self.state is DeviceState.READY and not (self.running or self.stopping)
+        return self.takes_orders and not self.running
 
     def has(self, model: str, *states: SlotState) -> bool:
         slot = self.slots.get(model)

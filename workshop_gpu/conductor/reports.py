@@ -22,6 +22,7 @@ from workshop_gpu.conductor.events import (
     SlotLoaded,
     SlotProgressed,
     WorkerDied,
+    WorkerDrifted,
 )
 from workshop_gpu.conductor.ledger import Ledger
 from workshop_gpu.conductor.planning import working_bytes
@@ -30,7 +31,7 @@ from workshop_gpu.conductor.rungs import RESIDENT
 from workshop_gpu.conductor.states import DeviceState, JobState, SlotState
 from workshop_gpu.conductor.stepdown import StepDown
 
-DeviceFact = DeviceReady | WorkerDied | DeviceGone | MemoryRead
+DeviceFact = DeviceReady | WorkerDied | WorkerDrifted | DeviceGone | MemoryRead
 SlotFact = SlotProgressed | SlotLoaded | LoadFailed | SlotEvicted
 JobFact = JobStarted | JobProgressed | JobFinished | JobFailed | JobStopped
 
@@ -52,6 +53,8 @@ class Reports:
                 self._ready(event, device, now)
             case WorkerDied() if device and device.state is not DeviceState.LOST:
                 self._died(event, device, now)
+            case WorkerDrifted() if device and device.takes_orders:
+                self._drifted(event, device)
             case DeviceGone(_, reason) if device:
                 self._changes.empty(device, reason, now)
                 device.state, device.reason = DeviceState.LOST, reason
@@ -66,7 +69,7 @@ class Reports:
 
     def _died(self, event: WorkerDied, device: Device, now: float) -> None:
         """A worker that never was ready says nothing about those that it would have served."""
-        was_ready = device.state is DeviceState.READY
+        was_ready = device.state is DeviceState.READY and not device.retires
         self._changes.empty(device, event.reason, now, event.log)
         device.state, device.reason = DeviceState.STARTING, event.reason
         before = device.in_safe_mode
@@ -77,6 +80,17 @@ class Reports:
                 f"The worker of {device.name} ended twice in a row ({event.reason}). Until it has "
                 "made a picture it runs in safe mode: one job at a time.",
             )
+
+    def _drifted(self, event: WorkerDrifted, device: Device) -> None:
+        lost = event.device_bytes or event.host_bytes
+        where = "the GPU" if event.device_bytes else "the host"
+        device.retires = f"a planned restart: {gigabytes(lost)} on {where} were not given back"
+        self._changes.touch(device)
+        self._say(
+            device,
+            f"The worker of {device.name} does not give all memory back ({gigabytes(lost)} on "
+            f"{where}). It is replaced when its jobs have ended; models then come back.",
+        )
 
     def _recovered(self, device: Device) -> None:
         """It made a picture."""

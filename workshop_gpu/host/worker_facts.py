@@ -42,6 +42,8 @@ def facts(
             found.append(events.JobStarted(job))
         case protocol.Progress(job, step, steps):
             found.append(events.JobProgressed(job, step, steps))
+        case protocol.Drifted(device_bytes, host_bytes):
+            found.append(events.WorkerDrifted(device, device_bytes, host_bytes))
         case protocol.Failed(job, error):
             found.append(events.JobFailed(job, error))
         case protocol.Stopped(job):

@@ -14,6 +14,7 @@ from workshop_gpu.worker.batch import Batch, Drawn, divided
 from workshop_gpu.worker.devices import Device
 from workshop_gpu.worker.failures import Cancelled, Outcome, Success, attempt
 from workshop_gpu.worker.images import ImageRecord
+from workshop_gpu.worker.leaks import LeakCheck
 from workshop_gpu.worker.link import Link
 from workshop_gpu.worker.moving import Mover, give_back
 from workshop_gpu.worker.turns import Turns
@@ -29,6 +30,7 @@ class Engine:
         self._link = link
         self._mover = mover
         self._turns = turns
+        self._leaks = LeakCheck(device)
         self._versions = {name: version(name) for name in ("torch", "diffusers", "transformers")}
 
     def work_for_ever(self) -> None:
@@ -56,6 +58,15 @@ class Engine:
             else:
                 self._run(run)
                 cache_may_hold_memory = True
+                self._check_for_leaks()
+
+    def _check_for_leaks(self) -> None:
+        """Only while no model comes or goes: its bytes would be taken for what a job left."""
+        if not self._mover.quiet:
+            return
+        device_bytes, host_bytes = self._leaks.after_job(self._mover.weights_bytes)
+        if (device_bytes or host_bytes) and self._mover.quiet:
+            self._link.send(protocol.Drifted(device_bytes, host_bytes))
 
     # Jobs
 

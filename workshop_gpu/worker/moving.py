@@ -36,6 +36,8 @@ class Mover:
         self._loader = Loader(device, turns, client)
         self._previews: dict[str, PreviewMap] = {}
         self._waiting: deque[Move] = deque()
+        self.quiet = True
+        """Whether no model comes or goes, and no memory is kept for one."""
         self._keeps = False
 
     def start(self) -> None:
@@ -99,7 +101,9 @@ class Mover:
     def _work_for_ever(self) -> None:
         attempt(self._loader.prepare)
         while True:
-            match self._next():
+            order = self._next()
+            self.quiet = False
+            match order:
                 case protocol.Load(source):
                     self._load(source)
                 case protocol.Evict(model, load_follows):
@@ -108,6 +112,7 @@ class Mover:
                     self._keep_no_longer()
                 case protocol.FreePool(size_bytes):
                     self._loader.free(size_bytes)
+            self.quiet = not self._keeps
 
     def _next(self) -> Move | None:
         """The next order; None: the load for which memory is kept does not come."""

@@ -362,6 +362,14 @@ class PartDropped(msgspec.Struct, frozen=True, tag="part_dropped"):
     key: str
 
 
+class Drifted(msgspec.Struct, frozen=True, tag="drifted"):
+    """Job after job memory was not given back: so many bytes by now, on the device and on the
+    host."""
+
+    device_bytes: int
+    host_bytes: int
+
+
 class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     """The process runs: every second or so, from a thread of its own, whatever the lanes do."""
 
@@ -382,6 +390,7 @@ FromWorker = (
     | Stopped
     | MemoryReading
     | Heartbeat
+    | Drifted
     | PoolReport
 )
 
