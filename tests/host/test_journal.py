@@ -35,7 +35,7 @@ def test_what_was_put_comes_back_in_the_order_of_acceptance_as_it_was_last(tmp_p
     jobs = [an_entry(number, priority=Priority.LOW) for number in (3, 1, 2)]
     ended = replace(
         jobs[0], state=JobState.FAILED, error=error, started_at=2.0, ended_at=3.0, device="cpu:0",
-        batch=2, images=1, image_bytes=9, seconds_s=0.5, notebook="a.ipynb",
+        batch=2, images=1, image_bytes=9, seconds_s=0.5, notebook="a.ipynb", placement="resident",
     )  # fmt: skip
 
     async def scenario():
@@ -142,7 +142,10 @@ def test_a_journal_of_the_first_schema_is_brought_up_to_date(tmp_path):
     expected = an_entry(1, participant="user:ada", kernel=None, submitted_at=5.0)
     assert asyncio.run(read(path)) == [expected]
     connection, problem = open_journal(path, LOG)
-    assert (connection.execute("PRAGMA user_version").fetchone()[0], problem) == (2, "")
+    assert (connection.execute("PRAGMA user_version").fetchone()[0], problem) == (
+        len(MIGRATIONS),
+        "",
+    )
     connection.close()
 
 

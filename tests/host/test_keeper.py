@@ -10,8 +10,9 @@ from tests.host.journals import PARAMS, PNG, a_keeper, an_entry, an_id, read, wr
 from tests.host.test_records import view
 from workshop_gpu.conductor.errors import DiskFull
 from workshop_gpu.conductor.events import JobFailed, JobFinished
-from workshop_gpu.conductor.states import JobState
+from workshop_gpu.conductor.states import JobState, Priority
 from workshop_gpu.host.image_store import ImageStore
+from workshop_gpu.host.journal_records import entry_of, record_of, request_of
 from workshop_gpu.host.records import JobRecord, Participant
 from workshop_gpu.host.retention import Kept, Limits, expired
 from workshop_gpu.worker import protocol
@@ -50,6 +51,16 @@ def test_jobs_that_had_not_ended_come_back_as_requests_and_the_others_as_they_we
     assert (record.ended, record.saved_images, record.ended_at) == (True, 1, 5.0)
     assert keeper.records.get(an_id(2)).started_at is None
     assert keeper.image_bytes == len(PNG)
+
+
+def test_a_request_comes_back_as_it_was_made(tmp_path):
+    record = JobRecord(
+        an_id(1), Participant("k", "ada", "k", "/a.ipynb"), "shapes", PARAMS, 1.0,
+        priority=Priority.LOW, placement="resident",
+    )  # fmt: skip
+    again = record_of(entry_of(record))
+    assert request_of(again) == request_of(record)
+    assert again == record
 
 
 def test_pictures_that_are_whole_are_not_drawn_again(tmp_path):

@@ -22,6 +22,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "ALTER TABLE jobs ADD COLUMN notebook TEXT NOT NULL DEFAULT ''",
         "CREATE TABLE kept (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
     ),
+    ("ALTER TABLE jobs ADD COLUMN placement TEXT NOT NULL DEFAULT ''",),
 )
 """What makes each version of the schema out of the one before; a file says which it has
 (`user_version`). What was released once is never changed."""

@@ -36,6 +36,7 @@ def entry_of(record: JobRecord) -> Entry:
         model=record.model,
         params=record.params,
         priority=record.priority,
+        placement=record.placement,
         state=view.state if view else JobState.QUEUED,
         submitted_at=record.submitted_at,
         started_at=record.started_at,
@@ -58,6 +59,7 @@ def record_of(entry: Entry) -> JobRecord:
         entry.params,
         entry.submitted_at,
         priority=entry.priority,
+        placement=entry.placement,
     )
     if entry.state.ended:
         record.started_at, record.ended_at = entry.started_at, entry.ended_at

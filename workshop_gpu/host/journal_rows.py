@@ -21,6 +21,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     params: GenerateParams
     priority: Priority = Priority.NORMAL
+    placement: str = ""
     state: JobState = JobState.QUEUED
     submitted_at: float
     started_at: float | None = None
