@@ -63,15 +63,15 @@ class Classroom:
         """Each round has one event of each kind; jobs that begin are replaced by new ones."""
         for _ in range(rounds):
             self._now += self._round_s
+            if self._now - self._ticked_s >= _TICK_S:
+                self._ticked_s = self._now
+                self._timed("tick", events.Tick())
             self._timed("submit", self._submitted())
             waiting = list(self._waiting)
             self._timed("cancel", events.JobCancelled(waiting[len(waiting) // 2]))
             if self._running:
                 self._timed("finish", events.JobFinished(self._running.pop(0), _RUN_S, 2 * _GB))
                 self._timed("start", events.JobStarted(self._running[-1]))
-            if self._now - self._ticked_s >= _TICK_S:
-                self._ticked_s = self._now
-                self._timed("tick", events.Tick())
             self._fill()
 
     def _timed(self, kind: str, event: events.Event) -> None:

@@ -42,6 +42,7 @@ class Affects(Enum):
     THOSE_BEHIND = "those behind"
     """The job that came or went, and those behind it."""
     ALL = "all"
+    TIME = "all, by the passing of time"
 
 
 def snapshot(state: State, now: float) -> Snapshot:
@@ -153,7 +154,9 @@ class Announcer:
     ) -> None:
         why_of = cache(partial(_why, state))
         front = state.queue.line.part(0, FRONT)
-        if self._waits.play(state, front, now) or affects is Affects.ALL or front != self._front:
+        ticks = affects is Affects.TIME
+        anew = self._waits.play(state, front, ticks, now)
+        if anew or affects is Affects.ALL or front != self._front:
             self._front = front
             waits = self._waits.of_front(state, front)
             for position, (job, wait_s) in enumerate(zip(front, waits, strict=True), start=1):

@@ -218,7 +218,7 @@ class Changes:
 
     def touch(self, device: Device) -> None:
         """Something about the device changed: its lane finds its place, and people are told."""
-        self.state.touched_devices[device.name] = None
+        self.state.touch(device.name)
         if not device.takes_orders:
             self.state.lanes.remove(device.name)
         elif device.running:
@@ -275,5 +275,5 @@ class Changes:
             state.ended_holds.popitem(last=False)
         for slot in state.slots(hold.model, *SlotState):
             slot.used_s = now
-            state.touched_devices[slot.device] = None
+            state.touch(slot.device)
         self.effects.append(AnnounceHold(hold_view(hold, now), why))

@@ -333,6 +333,8 @@ class Conductor:
         """Which waiting jobs may have another position or wait after the event."""
         if isinstance(event, _PROGRESS):
             return Affects.NOBODY
+        if isinstance(event, Tick):
+            return Affects.TIME
         one_job = isinstance(event, JobSubmitted | JobCancelled)
         return Affects.THOSE_BEHIND if one_job and not self._state.touched_devices else Affects.ALL
 
@@ -348,14 +350,15 @@ class Conductor:
         model = getattr(event, "model", "")
         if not isinstance(event, JobSubmitted):
             for slot in state.slots(model, *SlotState):
-                state.touched_devices[slot.device] = None
+                state.touch(slot.device)
         if isinstance(event, SlotLoaded | JobFinished):
             ended = state.ended.get(getattr(event, "job", ""))
             state.suspects[model or (ended.model if ended else "")] = None
         if isinstance(event, CatalogueChanged | DeviceReady | DeviceGone | WorkerDied):
             state.suspects |= dict.fromkeys(state.queue.models())
         if isinstance(event, CatalogueChanged | PolicyChanged):
-            state.touched_devices |= dict.fromkeys(state.devices)
+            for name in state.devices:
+                state.touch(name)
 
 
 _REQUESTS: tuple[type[Request], ...] = get_args(Request)

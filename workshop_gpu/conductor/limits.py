@@ -114,7 +114,7 @@ class Limits:
                 if device.activity is Activity.LOADING:
                     job.moved_s = now
                 still_s = now - job.moved_s
-                if still_s >= max(limit_s, _STEPS_OF_GRACE * self._step_s(job)):
+                if still_s >= limit_s and still_s >= _STEPS_OF_GRACE * self._step_s(job):
                     stop[device.name] = f"it hung: a job made no step for {still_s:.0f} s"
         return stop
 

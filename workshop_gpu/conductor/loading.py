@@ -16,6 +16,12 @@ from workshop_gpu.conductor.states import SlotState
 def load(look: Look, job: Job) -> Order | None:
     """Where the model of the first who waits for it can be loaded, or what it waits for."""
     state, model, claim = look.state, job.model, look.claim(job)
+    placing = Placing.for_job(state, look.now, job)
+    loading = list(state.slots(model, SlotState.LOADING))
+    coming = len(loading) + look.making_room.get(model, 0)
+    possible = look.may_give(claim, placing.fewest_bytes)
+    if not (possible or coming) and look.is_reserved_for_others(model):
+        return None
     ready = [
         slot
         for slot in state.slots(model, SlotState.READY)
@@ -23,23 +29,25 @@ def load(look: Look, job: Job) -> Order | None:
     ]
     if ready and not look.resting and not claim.due:
         return None
-    loading = list(state.slots(model, SlotState.LOADING))
-    coming = len(loading) + look.making_room[model]
     if (ready or coming) and not _another_is_worth_it(look, job, claim.due_key, ready, coming):
         _keep_for(look, claim, loading)
         return None
-    placing = Placing.for_job(state, look.now, job)
-    devices = look.open(model)
-    worst = Standing.AWAITED if claim.due or not (ready or coming) else Standing.IDLE
-    if (ready or coming) and not claim.due:
+    order = _make_it_ready(look, claim, placing, anew=not (ready or coming)) if possible else None
+    if order is None and not coming and (claim.due or not ready):
+        _wait_for_room(look, claim, placing, alone=not ready)
+    return order
+
+
+def _make_it_ready(look: Look, claim: Claim, placing: Placing, anew: bool) -> Order | None:
+    """Loads the model, or makes room for it. Not `anew`: one more device loads it, and for those
+    who are not due only one that could begin with it at once, and takes it from nobody."""
+    devices = look.open(claim.model)
+    if not anew and not claim.due:
         devices = [device for device in devices if device.name in look.resting]
+    worst = Standing.AWAITED if anew or claim.due else Standing.IDLE
     options = [placing.load(device, look.ask(device, claim, worst)) for device in devices]
     option = best(each for each in options if each is not None)
-    if option is not None:
-        return make_room_or_load(option, model)
-    if not coming and (claim.due or not ready):
-        _wait_for_room(look, claim, placing, alone=not ready)
-    return None
+    return None if option is None else make_room_or_load(option, claim.model)
 
 
 def _another_is_worth_it(
@@ -64,8 +72,8 @@ def _another_is_worth_it(
 def _is_next(look: Look, key: Key, device: Device) -> bool:
     """Whether nobody who could begin on the device is before the key."""
     ready = [slot.model for slot in device.slots.values() if slot.state is SlotState.READY]
-    firsts = [look.state.queue.first(model) for model in ready]
-    return all(first is None or first.key >= key for first in firsts)
+    firsts = [look.state.queue.first_key(model) for model in ready]
+    return all(first is None or first >= key for first in firsts)
 
 
 def _keep_for(look: Look, claim: Claim, loading: Sequence[Slot]) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from workshop_gpu.conductor.eviction import Standing
+from workshop_gpu.conductor.looked import look_at
 from workshop_gpu.conductor.orders import Evict, Load, Order
 from workshop_gpu.conductor.placement import Option
 from workshop_gpu.conductor.placing import Ask
@@ -68,6 +69,25 @@ class Look:
         if not self.state.models[model].facts.on_disk:
             return []
         return [device for device in self.free if model not in device.slots]
+
+    def may_give(self, claim: Claim, fewest_bytes: int) -> bool:
+        """Whether it is worth asking devices one by one: somewhere there may be so much room, or
+        something within the claim's reach."""
+        return fewest_bytes <= self._most_free_bytes or self.room.reaches(claim, self.free)
+
+    def is_reserved_for_others(self, model: str) -> bool:
+        """Whether what will be free is reserved wherever the model is not."""
+        return self._names <= self.reserved or all(
+            device.name in self.reserved or model in device.slots for device in self.devices
+        )
+
+    @cached_property
+    def _names(self) -> set[str]:
+        return {device.name for device in self.devices}
+
+    @cached_property
+    def _most_free_bytes(self) -> int:
+        return max((look_at(self.state, each).free_bytes for each in self.free), default=0)
 
     def option(
         self, device: Device, claim: Claim, needed: int, worst: Standing = Standing.AWAITED

@@ -50,18 +50,16 @@ class Ordering:
             steps_up = free and job.in_line == NOT_IN_LINE
             free = False
             if steps_up or abs(job.start_s - start_s) > _SLACK_S:
-                state.queue.out(job)
-                job.start_s = start_s
+                before, job.start_s = job.key, start_s
                 if steps_up:
                     job.in_line = self.next_in_line()
-                state.queue.back(job)
+                state.queue.move(job, before)
 
     def reclass(self, job: Job, priority: Priority, now: float) -> None:
         """The waiting job belongs to another class from now on."""
-        self._state.queue.out(job)
-        job.priority = priority
+        before, job.priority = job.key, priority
         self._count_rank(job, now)
-        self._state.queue.back(job)
+        self._state.queue.move(job, before)
         self._state.touched_jobs[job.id] = None
         self.pay(job.participant)
 
@@ -96,9 +94,9 @@ class Ordering:
             if job is None:
                 continue
             if alarm is Alarm.RISE:
-                self._state.queue.out(job)
+                before = job.key
                 self._count_rank(job, now)
-                self._state.queue.back(job)
+                self._state.queue.move(job, before)
                 self.pay(job.participant)
             elif job.overtaken_s is not None:
                 self._state.queue.fall_due(job)

@@ -71,6 +71,16 @@ class Placing:
             return as_it_is
         return min(as_it_is, least_bytes(state, model, self._size) - own_bytes)
 
+    @property
+    def fewest_bytes(self) -> int:
+        """A load takes no less, wherever it is; 0 where that depends on the room there is."""
+        state, model = self._state, self._model
+        if has_ladder(state, model):
+            return 0
+        parts = state.estimates.parts(state.models[model].facts)
+        shared = sum(part.bytes for part in parts) if parts else 0
+        return state.weights_bytes(model) - shared + self.working_bytes(RESIDENT)
+
     def load(self, device: Device, ask: Ask) -> Option | None:
         """The best way to load the model on a device where it is not."""
         if not has_ladder(self._state, self._model):

@@ -71,18 +71,28 @@ class Line(Generic[J]):
         return bisect_left(self._keys, key)
 
     def add(self, job: J) -> None:
-        insort(self._keys, job.key)
-        self._jobs[job.key] = job
+        key = job.key
+        insort(self._keys, key)
+        self._jobs[key] = job
         self.work_s += job.cost_s
 
     def remove(self, job: J) -> None:
-        del self._keys[bisect_left(self._keys, job.key)]
-        del self._jobs[job.key]
+        key = job.key
+        del self._keys[bisect_left(self._keys, key)]
+        del self._jobs[key]
         self.work_s = self.work_s - job.cost_s if self._keys else 0.0
+
+    def move(self, before: Key, job: J) -> None:
+        """The job stood at this place and has another key now."""
+        keys, key = self._keys, job.key
+        del keys[bisect_left(keys, before)]
+        insort(keys, key)
+        del self._jobs[before]
+        self._jobs[key] = job
 
 
 class Queue(Generic[J]):
-    """All waiting jobs. A job's `key` and `cost_s` change only between `remove` and `add`."""
+    """All waiting jobs. Whoever changes the key of one says so with `move`; its `cost_s` stays."""
 
     def __init__(self) -> None:
         self._jobs: dict[str, J] = {}
@@ -128,6 +138,11 @@ class Queue(Generic[J]):
         """The first in the order that waits for the model."""
         line = self._models.get(model)
         return None if line is None else line.first
+
+    def first_key(self, model: str) -> Key | None:
+        """The place of the first that waits for the model."""
+        line = self._models.get(model)
+        return None if line is None else line.first_key
 
     def first_of(self, model: str) -> J:
         """As `first`, where somebody waits for the model."""
@@ -225,25 +240,15 @@ class Queue(Generic[J]):
             job.due = True
             self._due.setdefault(job.request.model, Line()).add(job)
 
-    def out(self, job: J) -> None:
-        """Takes the job out of the lines for a moment, while its key changes."""
+    def move(self, job: J, before: Key) -> None:
+        """The job has another key than before: it goes to its new place."""
         request = job.request
-        self.line.remove(job)
-        self._models[request.model].remove(job)
+        self.line.move(before, job)
+        self._models[request.model].move(before, job)
         if request.group:
-            self._groups[request.model, request.group].remove(job)
+            self._groups[request.model, request.group].move(before, job)
         if job.due:
-            self._due[request.model].remove(job)
-
-    def back(self, job: J) -> None:
-        """Puts it into the lines again, at its new place."""
-        request = job.request
-        self.line.add(job)
-        self._models[request.model].add(job)
-        if request.group:
-            self._groups[request.model, request.group].add(job)
-        if job.due:
-            self._due[request.model].add(job)
+            self._due[request.model].move(before, job)
 
     def _forget_size(self, request: JobSubmitted) -> None:
         sizes, size = self._sizes[request.model], request.pixels * request.batch

@@ -30,11 +30,9 @@ def waits_for(state: State, model: str) -> str:
         return "reservation"
     if model in state.without_room:
         return _who_keeps_room(state, model)
-    places = state.places.get(model)
-    if places is None:
+    if state.has_slot(model, SlotState.READY):
         return ""
-    states = {slot.state for slot in places.values()}
-    return "load" if SlotState.LOADING in states and SlotState.READY not in states else ""
+    return "load" if state.has_slot(model, SlotState.LOADING) else ""
 
 
 def wait_reason(state: State, word: str) -> str:

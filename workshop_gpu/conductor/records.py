@@ -12,6 +12,7 @@ from workshop_gpu.conductor.events import JobSubmitted, ModelFacts
 from workshop_gpu.conductor.fairness import Reason, Shares, Tolls
 from workshop_gpu.conductor.lanes import Lanes
 from workshop_gpu.conductor.ledger import Ledger
+from workshop_gpu.conductor.looked import Looked
 from workshop_gpu.conductor.planner import Step
 from workshop_gpu.conductor.policy import Policy
 from workshop_gpu.conductor.queue import Key, Queue
@@ -304,7 +305,8 @@ class Reservation:
 
 @dataclass(slots=True)
 class State:
-    """Everything that the conductor knows. But for `count_devices`, its methods only look."""
+    """Everything that the conductor knows. Its methods only look,
+    but for `count_devices` and `touch`."""
 
     settings: Settings
     devices: dict[str, Device]
@@ -330,6 +332,8 @@ class State:
     """Where devices ran out of memory of late."""
     suspects: dict[str, None] = field(default_factory=dict)
     """Models of which something changed that may make a waiting job impossible."""
+    looked: dict[str, Looked] = field(default_factory=dict)
+    """By device, what is known of it until it is touched."""
     touched_devices: dict[str, None] = field(default_factory=dict)
     touched_jobs: dict[str, None] = field(default_factory=dict)
     """What this event has changed, and people are told about."""
@@ -349,6 +353,11 @@ class State:
         """The state or size of a device changed."""
         usable = (each for each in self.devices.values() if each.state is not DeviceState.LOST)
         self.most_bytes = tuple(device.ledger.most_bytes for device in usable)
+
+    def touch(self, device: str) -> None:
+        """Something about the device changed, or about who may use what is there."""
+        self.touched_devices[device] = None
+        self.looked.pop(device, None)
 
     def job(self, job: str) -> Job | None:
         """A waiting, running or remembered job."""

@@ -141,7 +141,7 @@ class Requests:
         if self._state.models[name].pin_paused:
             self._state.models[name].pin_paused = False
             for slot in self._state.slots(name, *SlotState):
-                self._state.touched_devices[slot.device] = None
+                self._state.touch(slot.device)
         self._state.models[name].fetch_failed = False
         if self._state.queue.awaits(name) or self._state.has_slot(name, *_PRESENT):
             return
@@ -160,7 +160,7 @@ class Requests:
             pinned = policy.pinned.get(name) and not before.pinned.get(name)
             model.facts, model.pin_paused = under(policy, facts), model.pin_paused and not pinned
             for slot in state.slots(name, *SlotState):
-                state.touched_devices[slot.device] = None
+                state.touch(slot.device)
         for participant in before.priorities.keys() | policy.priorities.keys():
             self._reclass(participant, now)
         self._changes.effects.append(AnnouncePolicy(policy))

@@ -1,12 +1,19 @@
 """How a device gets room for somebody who wants it: what is free, and what may leave for him."""
 
+from collections.abc import Iterable
+
 import msgspec
 
+from workshop_gpu.conductor.events import PartBytes
 from workshop_gpu.conductor.eviction import Candidate, Standing, choose
+from workshop_gpu.conductor.looked import look_at
 from workshop_gpu.conductor.placement import Option
 from workshop_gpu.conductor.queue import Key
 from workshop_gpu.conductor.records import Device, Slot, State
-from workshop_gpu.conductor.states import SlotState
+
+_BEGIN: Key = (-1, 0, 0.0, 0, 0)
+_END: Key = (1 << 60, 0, 0.0, 0, 0)
+"""Places before and behind those of all jobs."""
 
 LOADS_WORTH = 6.0
 """Patience and residency save loads: where a load's seconds are known, neither lasts longer than
@@ -47,27 +54,23 @@ class Room:
     def __init__(self, state: State, now: float) -> None:
         self._state = state
         self._now = now
-        self._free: dict[str, int] = {}
-        self._most: dict[tuple[str, bool], int] = {}
-        self._worst_rank = len(state.queue) and state.queue.line.last.rank
-        self._found: dict[tuple[str, Claim], list[Candidate]] = {}
-
-    def free_bytes(self, device: Device) -> int:
-        free = self._free.get(device.name)
-        if free is None:
-            free = self._free[device.name] = device.ledger.free_bytes
-        return free
+        self._movable: dict[str, list[tuple[Slot, Key | None]]] = {}
+        self._farthest: Key | None = None
 
     def option(
         self, device: Device, claim: Claim, needed: int, worst: Standing = Standing.AWAITED
     ) -> Option | None:
         """How the device gets room for so many bytes now; None where it cannot."""
-        free = self.free_bytes(device)
+        free = look_at(self._state, device).free_bytes
         if needed <= free:
             return Option(device.name, free, busy=bool(device.running))
-        if worst is Standing.NOBODY or needed > free + self._most_bytes(device, claim):
+        if worst is Standing.NOBODY:
             return None
-        victims = self._choose(device, claim, needed - free, worst)
+        # Mostly nothing can be taken from those who wait for what is there: then that is all.
+        slots = [slot for slot in self.within_reach(device, claim) if not slot.running]
+        if not slots or needed > free + device.ledger.leaving_bytes([each.model for each in slots]):
+            return None
+        victims = self._choose(device, claim, needed - free, worst, slots)
         if not victims:
             return None
         return Option(
@@ -79,67 +82,76 @@ class Room:
             busy=bool(device.running),
         )
 
-    def _most_bytes(self, device: Device, claim: Claim) -> int:
-        """At most so many bytes can leave for the claim: most claims need not look further."""
-        bold = claim.due or claim.key is None or claim.key[0] < self._worst_rank
-        most = self._most.get((device.name, bold))
-        if most is None:
-            state = self._state
-            leaving = [
-                slot.model
-                for slot in device.slots.values()
-                if slot.state is SlotState.READY
-                and not slot.running
-                and (bold or not state.queue.awaits(slot.model))
+    def reaches(self, claim: Claim, devices: Iterable[Device]) -> bool:
+        """Whether anything that is idle may be within the claim's reach on one of these devices
+        (the same ones whenever it is asked)."""
+        if self._farthest is None:
+            firsts = [
+                _END if first is None else first
+                for device in devices
+                for slot, first in self._may_leave(device)
+                if not slot.running
             ]
-            most = self._most[device.name, bold] = device.ledger.leaving_bytes(leaving)
-        return most
+            self._farthest = max(firsts, default=_BEGIN)
+        return claim.goes_before(self._farthest)
+
+    def within_reach(self, device: Device, claim: Claim) -> list[Slot]:
+        """What could leave for the claim, or could as soon as its jobs have ended and protections
+        of the moment have run out."""
+        return [
+            slot
+            for slot, first in self._may_leave(device)
+            if (first is None or claim.goes_before(first)) and slot.model != claim.model
+        ]
 
     def later(
         self, device: Device, claim: Claim, needed: int, worst: Standing = Standing.NOT_YET
     ) -> bool:
         """Whether it would have room if what runs had ended and, with the usual `worst`, if
         protections that run out by themselves had run out."""
-        running = sum(job.working_bytes for job in device.running.values())
-        missing = needed - self.free_bytes(device) - running
-        return self._choose(device, claim, missing, worst) is not None
+        parts, looked = self._parts(claim), look_at(self._state, device)
+        if worst is not Standing.NOT_YET:
+            near = self.within_reach(device, claim)
+            slots = [slot for slot in near if self._standing(slot, claim) <= worst]
+        elif parts or claim.model in device.slots:
+            slots = [slot for slot in looked.movable if slot.model != claim.model]
+        else:
+            return needed <= looked.ever_bytes
+        leaving = device.ledger.leaving_bytes([slot.model for slot in slots], parts)
+        return needed <= looked.at_rest_bytes + leaving
 
     def _choose(
-        self, device: Device, claim: Claim, missing: int, worst: Standing
+        self, device: Device, claim: Claim, missing: int, worst: Standing, slots: list[Slot]
     ) -> tuple[Candidate, ...] | None:
-        if missing <= 0:
-            return ()
-        state, ledger = self._state, device.ledger
-        wanted = state.estimates.parts(state.models[claim.model].facts)
-        candidates = self._candidates(device, claim)
+        ledger, wanted = device.ledger, self._parts(claim)
+        candidates = [
+            Candidate(
+                slot.model,
+                ledger.weights_bytes(slot.model),
+                slot.used_s,
+                self._standing(slot, claim),
+            )
+            for slot in slots
+        ]
         return choose(
             candidates, missing, worst, lambda models: ledger.leaving_bytes(models, wanted)
         )
 
-    def _candidates(self, device: Device, claim: Claim) -> list[Candidate]:
-        found = self._found.get((device.name, claim))
-        if found is None:
-            found = self._found[device.name, claim] = self._look(device, claim)
-        return found
+    def _parts(self, claim: Claim) -> tuple[PartBytes, ...]:
+        return self._state.estimates.parts(self._state.models[claim.model].facts)
 
-    def _look(self, device: Device, claim: Claim) -> list[Candidate]:
-        return [
-            Candidate(
-                slot.model,
-                device.ledger.weights_bytes(slot.model),
-                slot.used_s,
-                self._standing(slot, claim),
-            )
-            for slot in device.slots.values()
-        ]
+    def _may_leave(self, device: Device) -> list[tuple[Slot, Key | None]]:
+        """The device's slots that somebody might take, each with the first who waits for it."""
+        movable = self._movable.get(device.name)
+        if movable is None:
+            queue = self._state.queue
+            movable = self._movable[device.name] = [
+                (slot, queue.first_key(slot.model)) for slot in look_at(self._state, device).movable
+            ]
+        return movable
 
     def _standing(self, slot: Slot, claim: Claim) -> Standing:
-        """How freely the slot may be made to leave for this claim."""
-        state = self._state
-        if slot.state is not SlotState.READY or slot.model == claim.model:
-            return Standing.NEVER
-        if state.holds.on(slot.model) or state.models[slot.model].pinned:
-            return Standing.NEVER
+        """How freely one of those slots may be made to leave for this claim."""
         standing = self._standing_at_rest(slot, claim)
         if slot.running and standing <= Standing.AWAITED:
             return Standing.RUNS
@@ -148,11 +160,11 @@ class Room:
     def _standing_at_rest(self, slot: Slot, claim: Claim) -> Standing:
         state = self._state
         age_s = self._now - slot.since_s
-        first = state.queue.first(slot.model)
+        first = state.queue.first_key(slot.model)
         if first is not None:
             if not slot.uses and age_s < state.settings.patience_s:
                 return Standing.NOT_YET
-            return Standing.AWAITED if claim.goes_before(first.key) else Standing.NOT_YET
+            return Standing.AWAITED if claim.goes_before(first) else Standing.NOT_YET
         if age_s >= self._residency_s(slot.model) or claim.due:
             return Standing.IDLE
         return Standing.NOT_YET if self._swapped_back(slot, claim) else Standing.YOUNG

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from workshop_gpu.conductor.batching import best_size
 from workshop_gpu.conductor.look import Look, make_room_or_load
+from workshop_gpu.conductor.looked import look_at
 from workshop_gpu.conductor.orders import Order, Run
 from workshop_gpu.conductor.placement import best
 from workshop_gpu.conductor.placing import Placing
@@ -100,7 +101,7 @@ def _batch(look: Look, job: Job, device: Device) -> tuple[Job, ...]:
         together_s = state.run_s(job, size)
         return None if together_s is None else together_s / size
 
-    free = look.room.free_bytes(device)
+    free = look_at(state, device).free_bytes
     size = best_size(min(limit, len(others) + 1), each_s)
     placement = device.slots[job.model].placement
     while size > 1 and working_bytes(state, job, size, placement) > free:

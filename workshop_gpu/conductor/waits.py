@@ -4,8 +4,9 @@ import heapq
 import math
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
+
+import msgspec
 
 # Waits are told in coarse steps, so that a wait that shrinks is not announced every second.
 _STEPS_S = (0, 1, 2, 3, 5, 7, 10, 15, 20, 25, 30, 40, 50, 60, 75, 90, 120, 150, 180, 240, 300)
@@ -13,13 +14,12 @@ _STEP_BEYOND_S = 60
 _HALFWAY_S = [(one + next_) / 2 for one, next_ in pairwise(_STEPS_S)]
 
 
-@dataclass(slots=True)
-class Lane:
+class Lane(msgspec.Struct):
     """A device as the play sees it: it computes for so long (None: nobody knows), loads and
     evicts for so long, and then has these models, each from the second that is given."""
 
     busy_s: float | None
-    models: dict[str, float] = field(default_factory=dict)
+    models: dict[str, float] = {}
     transfer_s: float = 0.0
     group: tuple[str, str] = ("", "")
     """Model and group of the batch that begins last, while others may still join it."""
@@ -31,8 +31,7 @@ class Lane:
         return self.group == (turn.model, turn.group) and self.joined < turn.batch
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(msgspec.Struct, frozen=True):
     """A waiting job as the play sees it; None where nothing was learned yet. `batch`: how many of
     its group are drawn together, which takes `run_s` in all."""
 

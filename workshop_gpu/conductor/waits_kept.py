@@ -1,9 +1,9 @@
 """The expected waits that people are told, between one forecast and the next.
 
-To play the order through costs more than all the rest of an event. So it is done with each event
-only while few wait, and else once a second: a job whose place changes meanwhile keeps the wait that
-was foreseen for it, because whoever was before it still is; one that comes between two others waits
-as long as the one behind it.
+To play the order through costs as much as all the rest of an event. So it is done with each event
+only while few wait, and else with each tick (once a second): a job whose place changes meanwhile
+keeps the wait that was foreseen for it, because whoever was before it still is; one that comes
+between two others waits as long as the one behind it.
 """
 
 from workshop_gpu.conductor.fetching import awaits_download
@@ -12,7 +12,9 @@ from workshop_gpu.conductor.records import Job, State
 from workshop_gpu.conductor.waits import rounded
 
 _FEW = 8
-_PLAY_AGAIN_S = 1.0
+_AT_LATEST_S = 2.0
+"""Where ticks are late, other events do it."""
+
 _MOST_LANES = 16
 """Of many devices, so many are looked at: those that are free first."""
 
@@ -28,9 +30,9 @@ class KeptWaits:
         """The wait of the last of those places."""
         self._played_s = float("-inf")
 
-    def play(self, state: State, front: list[Job], now: float) -> bool:
+    def play(self, state: State, front: list[Job], ticks: bool, now: float) -> bool:
         """Foresees anew, if it is time; says whether it was."""
-        if len(front) > _FEW and now - self._played_s < _PLAY_AGAIN_S:
+        if len(front) > _FEW and not ticks and now - self._played_s < _AT_LATEST_S:
             return False
         waits_s = forecast(state, front, now, _MOST_LANES)
         self._told_s = {

@@ -1,0 +1,50 @@
+"""What looks have found out about a device, until something changes there.
+
+Most events change one device, and looks ask all of them. So the answers that only the device itself
+can change are kept until it is touched (see `State.touch`, through which every change of a device,
+its slots, and who holds or pins them goes). What depends on who waits, or on the time, is never
+kept.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from workshop_gpu.conductor.states import SlotState
+
+if TYPE_CHECKING:
+    from workshop_gpu.conductor.records import Device, Slot, State
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """Bytes of one device, and the slots that somebody may take from it."""
+
+    free_bytes: int
+    at_rest_bytes: int
+    """What would be free if what runs there had ended."""
+    ever_bytes: int
+    """What would be free if all that may ever leave had left, too."""
+    movable: tuple["Slot", ...]
+    """Ready, and neither held nor pinned."""
+
+
+def look_at(state: "State", device: "Device") -> Looked:
+    """The answers for the device: found out now, or known already."""
+    known = state.looked.get(device.name)
+    if known is None:
+        known = state.looked[device.name] = _found(state, device)
+    return known
+
+
+def _found(state: "State", device: "Device") -> Looked:
+    ledger = device.ledger
+    movable = tuple(
+        slot
+        for slot in device.slots.values()
+        if slot.state is SlotState.READY
+        and not state.holds.on(slot.model)
+        and not state.models[slot.model].pinned
+    )
+    at_rest = ledger.free_bytes + sum(job.working_bytes for job in device.running.values())
+    leaving = ledger.leaving_bytes([slot.model for slot in movable])
+    return Looked(ledger.free_bytes, at_rest, at_rest + leaving, movable)
