@@ -64,5 +64,15 @@ def test_a_job_that_is_removed_is_unknown_also_to_its_owner():
     assert records.of("ann") == []
 
 
+def test_of_many_jobs_those_that_wait_and_the_latest_are_at_hand():
+    records = JobRecords()
+    for job in "12345":
+        records.add(record(job))
+    for job in "235":
+        records.update(view(job, JobState.DONE))
+    assert [found.id for found in records.recent("ann", 2)] == ["5", "4", "3", "1"]
+    assert [found.id for found in records.recent("ann", 0)] == ["4", "1"]
+
+
 def test_a_view_of_a_forgotten_job_changes_nothing():
     assert JobRecords().update(view("1", JobState.DONE)) is None

@@ -289,7 +289,8 @@ class ErrorBody(msgspec.Struct, frozen=True):
 
 
 class SnapshotEvent(msgspec.Struct, frozen=True, tag="snapshot", tag_field="event"):
-    """First of every stream that does not resume, and whenever the reader fell behind."""
+    """First of every stream that does not resume, and whenever the reader fell behind. `mine` are
+    the reader's jobs that have not ended, and the latest of the others."""
 
     status: Status
     models: list[Model]

@@ -21,6 +21,7 @@ from workshop_gpu.host.runtime import CatalogueRead, LogEntry, Preview, Runtime
 ModelState = Literal[
     "absent", "downloading", "loading", "ready", "leaving", "failed", "unavailable"
 ]
+_ENDED_IN_SNAPSHOT = 50
 _BEST_FIRST = (SlotState.READY, SlotState.LOADING, SlotState.LEAVING, SlotState.FAILED)
 assert {state.value for state in SlotState} < set(get_args(ModelState))
 
@@ -202,7 +203,12 @@ class Views:
         return schemas.Pool(now.budget_bytes, now.used_bytes, now.problem, parts)
 
     def snapshot(self) -> schemas.SnapshotEvent:
-        return schemas.SnapshotEvent(self.status(), self.models(), self.my_jobs())
+        """What a reader of the stream begins with, however much it missed: of its own jobs those
+        that have not ended and the latest of the others."""
+        mine = self._runtime.jobs.recent(self._viewer.participant.id, _ENDED_IN_SNAPSHOT)
+        return schemas.SnapshotEvent(
+            self.status(), self.models(), [self.job(record) for record in mine]
+        )
 
     def _device(self, view: effects.DeviceView, slots: list[schemas.Slot]) -> schemas.Device:
         return schemas.Device(

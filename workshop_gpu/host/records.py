@@ -111,6 +111,17 @@ class JobRecords:
         """A participant's jobs, newest first."""
         return list(reversed(self._of.get(participant, {}).values()))
 
+    def recent(self, participant: str, ended: int) -> list[JobRecord]:
+        """Those of a participant's jobs that have not ended, and so many of the others; newest
+        first."""
+        found: list[JobRecord] = []
+        for record in self.of(participant):
+            if record.ended:
+                ended -= 1
+            if not record.ended or ended >= 0:
+                found.append(record)
+        return found
+
     def update(self, view: JobView) -> JobRecord | None:
         """Takes over the conductor's view of a job and notes when it started and ended."""
         record = self._records.get(view.job)
