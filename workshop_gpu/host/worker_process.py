@@ -32,7 +32,7 @@ _CRASH = "Fatal Python error"
 _DUMP_S = 0.5
 """So long a worker that hangs has to write down what it does."""
 _SECRET = re.compile(r"TOKEN|PASSWORD|SECRET|API_KEY")
-_END_TIMEOUT_S = 5.0
+_END_TIMEOUT_S = 3.0
 
 
 class WorkerProcess:

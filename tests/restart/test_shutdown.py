@@ -1,0 +1,49 @@
+"""SIGTERM while everything is busy: a soon end that leaves nothing behind and loses nothing."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import psutil
+
+from tests.api.people import Person
+from tests.serverprocess import ServerProcess
+
+LIMIT_S = 10.0
+
+
+def workers(server: ServerProcess) -> list[psutil.Process]:
+    children = psutil.Process(server.pid).children()
+    return [child for child in children if "workshop_gpu.worker" in child.cmdline()]
+
+
+def until_all_are_ready(person: Person) -> None:
+    while {each["state"] for each in person.get("api/status")["devices"]} != {"ready"}:
+        person.until(lambda event: event["event"] == "device")
+
+
+def test_a_busy_server_with_a_stopped_worker_ends_in_time_and_its_jobs_wait_on(
+    tmp_path: Path,
+) -> None:
+    server = ServerProcess(("cpu:60MB",), folder=tmp_path)
+    with server, Person(server, "ann") as ann:
+        until_all_are_ready(ann)
+        jobs = [ann.submit(model="shapes", steps=90)["id"] for _ in range(2)]
+        stream = ann.events()
+        next(stream)
+        before = workers(server)
+        assert len(before) == 1
+        os.kill(before[0].pid, signal.SIGSTOP)
+        started_s = time.monotonic()
+        server.end()
+        assert time.monotonic() - started_s < LIMIT_S
+        _, alive = psutil.wait_procs(before, timeout=5)
+        assert alive == []
+        list(stream)  # it ends, and breaks nothing
+        server.start()
+        with Person(server, "ann") as again:
+            states = {job: again.get(f"api/jobs/{job}")["state"] for job in jobs}
+            assert set(states.values()) <= {"queued", "running", "done"}, states
+            for job in jobs:
+                again.http.delete(f"api/jobs/{job}")
