@@ -1,12 +1,17 @@
 import asyncio
+import errno
 import threading
 
 import pytest
 from msgspec.structs import replace
 
+from tests.host.journals import PARAMS, an_entry, an_id, read, written
 from workshop_gpu.conductor import events
-from workshop_gpu.conductor.errors import ErrorReport, InvalidPolicy
+from workshop_gpu.conductor.errors import DiskFull, ErrorReport, InvalidPolicy, JobEnded
 from workshop_gpu.conductor.learned import Learned
+from workshop_gpu.conductor.states import JobState
+from workshop_gpu.host.devices import DeviceConfig
+from workshop_gpu.host.records import Participant
 from workshop_gpu.host.runtime import Runtime, RuntimeSettings
 
 
@@ -160,3 +165,59 @@ def test_refused_rules_are_not_written(tmp_path):
 
     asyncio.run(scenario())
     assert not (tmp_path / "policy.json").exists()
+
+
+def test_on_a_full_disk_a_job_is_refused_with_that_reason_and_the_next_is_accepted(tmp_path):
+    device = DeviceConfig("cpu:0", "cpu", "", 2_000_000_000)
+    settings = RuntimeSettings(devices=(device,), data_folder=tmp_path)
+
+    async def scenario():
+        runtime = Runtime(settings, FakeCatalogue())
+        runtime._tell(events.CatalogueChanged((events.ModelFacts("shapes"),)))
+        await runtime.keeper.restore()
+        journal = runtime.keeper.journal
+        commit = journal._commit
+
+        def full(batch, accounts):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        journal._commit = full
+        with pytest.raises(DiskFull):
+            await runtime.submit(Participant("ann", "Ann"), "shapes", PARAMS, job=an_id(1))
+        journal._commit = commit
+        accepted = await runtime.submit(Participant("ann", "Ann"), "shapes", PARAMS)
+        waiting = [view.job for view in runtime.snapshot().jobs]
+        await journal.close()
+        return accepted, waiting, runtime.jobs.get(an_id(1)).view.state
+
+    accepted, waiting, refused = asyncio.run(scenario())
+    assert (waiting, refused) == ([accepted.id], JobState.CANCELLED)
+    states = {entry.id: entry.state for entry in asyncio.run(read(tmp_path / "journal.sqlite3"))}
+    assert states == {an_id(1): JobState.CANCELLED, accepted.id: JobState.QUEUED}
+
+
+def test_a_job_that_ended_in_an_earlier_life_cannot_be_cancelled(tmp_path):
+    asyncio.run(written(tmp_path / "journal.sqlite3", an_entry(1, state=JobState.DONE)))
+
+    async def scenario():
+        async with runtime_with(tmp_path, FakeCatalogue()).running() as runtime:
+            await runtime.catalogue_read()
+            with pytest.raises(JobEnded):
+                runtime.cancel(an_id(1))
+            assert (await runtime.finished(an_id(1))).ended
+
+    asyncio.run(scenario())
+
+
+def test_a_job_whose_model_left_the_catalogue_while_the_server_was_gone_fails(tmp_path):
+    asyncio.run(written(tmp_path / "journal.sqlite3", an_entry(1)))
+
+    async def scenario():
+        async with runtime_with(tmp_path, FakeCatalogue()).running() as runtime:
+            await runtime.catalogue_read()
+            return runtime.jobs.get(an_id(1)).view
+
+    view = asyncio.run(scenario())
+    assert (view.state, view.error.kind) == (JobState.FAILED, "model_unknown")
+    [entry] = asyncio.run(read(tmp_path / "journal.sqlite3"))
+    assert (entry.state, entry.error.kind) == (JobState.FAILED, "model_unknown")

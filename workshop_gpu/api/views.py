@@ -173,6 +173,7 @@ class Views:
         jobs = [(self._runtime.jobs.find(view.job), view) for view in now.jobs]
         shown = [(self.job(record, view), view) for record, view in jobs if record]
         slots = [slot_of(view) for view in now.slots]
+        journal = self._journal()
         return schemas.Status(
             version=__version__,
             started_at=self._runtime.started_at,
@@ -180,11 +181,11 @@ class Views:
             devices=[self._device(view, slots) for view in now.devices],
             waiting=[job for job, view in shown if view.state is JobState.QUEUED],
             running=[job for job, view in shown if view.state is JobState.RUNNING],
-            problems=list(self._runtime.catalogue.problems),
+            problems=[*self._runtime.catalogue.problems, *filter(None, (journal.problem,))],
             reservations=[self.reservation(view) for view in now.reservations],
             paused=self._runtime.policy.paused,
             pool=self._pool(),
-            journal=self._journal(),
+            journal=journal,
         )
 
     def _journal(self) -> schemas.Journal:
