@@ -188,6 +188,8 @@ def _runtime(
         )
     )
     on_card = any(not name.startswith("cpu") for name in devices)
-    catalogue = Catalogue(models_file, default_dtype="bfloat16" if on_card else "float32")
+    dtype = "bfloat16" if on_card else "float32"
+    # What is measured is how whole models come and go.
+    catalogue = Catalogue(models_file, default_dtype=dtype, default_placement="resident")
     plain = RuntimeSettings(tuple(find_devices(devices)), folder)
     return Runtime(msgspec.structs.replace(plain, **settings), catalogue)

@@ -15,6 +15,8 @@ import httpx
 
 ROOT = Path(__file__).parent.parent
 START_TIMEOUT_S = 60.0
+WHOLE = ("--WorkshopGPU.default_placement=resident",)
+"""For tests of eviction: no model becomes smaller so that another one has room beside it."""
 
 
 class ServerProcess:

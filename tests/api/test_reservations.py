@@ -3,7 +3,7 @@
 import pytest
 
 from tests.api.people import Person
-from tests.serverprocess import ServerProcess
+from tests.serverprocess import WHOLE, ServerProcess
 
 MB = 1_000_000
 TIGHT = "cpu:60MB"
@@ -12,7 +12,7 @@ TIGHT = "cpu:60MB"
 
 @pytest.fixture(scope="module")
 def tight():
-    with ServerProcess(devices=(TIGHT,)) as process:
+    with ServerProcess(devices=(TIGHT,), args=WHOLE) as process:
         yield process
 
 

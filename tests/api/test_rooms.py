@@ -10,7 +10,7 @@ import pytest
 
 from tests.api.kernels import RunningKernel
 from tests.api.people import Person
-from tests.serverprocess import ServerProcess
+from tests.serverprocess import WHOLE, ServerProcess
 
 TIGHT = "cpu:45MB"
 """Room for one of the models with its working memory, not for two (21 MB and 29 MB of weights,
@@ -31,7 +31,7 @@ def changes_of_slots(stream, *states):
 
 @pytest.fixture(scope="module")
 def tight():
-    with ServerProcess(devices=(TIGHT,)) as process:
+    with ServerProcess(devices=(TIGHT,), args=WHOLE) as process:
         yield process
 
 
@@ -98,7 +98,7 @@ def _until_done(stream, job):
 
 
 def test_a_model_that_can_never_fit_is_refused_with_the_missing_bytes():
-    with ServerProcess(devices=("cpu:20MB",)) as small, Person(small, "ann") as ann:
+    with ServerProcess(("cpu:20MB",), WHOLE) as small, Person(small, "ann") as ann:
         ann.until(lambda event: ann.get("api/status")["devices"][0]["state"] == "ready")
         status, error = ann.refused(
             "POST", "api/jobs", json={"model": "shapes", "prompt": "a heart"}
@@ -109,7 +109,7 @@ def test_a_model_that_can_never_fit_is_refused_with_the_missing_bytes():
 
 def test_two_devices_work_side_by_side_and_neither_evicts_the_others_model():
     with (
-        ServerProcess(devices=(TIGHT, TIGHT)) as two,
+        ServerProcess(devices=(TIGHT, TIGHT), args=WHOLE) as two,
         Person(two, "ann") as ann,
         Person(two, "ben") as ben,
         ThreadPoolExecutor() as pool,
@@ -142,7 +142,7 @@ def test_a_killed_worker_is_replaced_and_the_job_that_it_ran_runs_again(tight, t
 
 
 def test_the_server_never_imports_torch_and_its_workers_end_with_it():
-    with ServerProcess(devices=(TIGHT,)) as process:
+    with ServerProcess(devices=(TIGHT,), args=WHOLE) as process:
         with Person(process, "ann") as ann:
             assert ann.ended(ann.submit(model="shapes", steps=1)["id"])["state"] == "done"
         libraries = Path(f"/proc/{process.pid}/maps").read_text()

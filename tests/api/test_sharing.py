@@ -6,7 +6,7 @@ import pytest
 
 from tests.api.kernels import RunningKernel
 from tests.api.people import Person
-from tests.serverprocess import ServerProcess
+from tests.serverprocess import WHOLE, ServerProcess
 
 TIGHT = "cpu:45MB"
 """Room for one of the models with its working memory, not for two (21 MB and 29 MB of weights,
@@ -17,7 +17,7 @@ MOST_BYTES = 42_000_000
 
 @pytest.fixture(scope="module")
 def tight():
-    with ServerProcess(devices=(TIGHT,)) as process:
+    with ServerProcess(devices=(TIGHT,), args=WHOLE) as process:
         yield process
 
 

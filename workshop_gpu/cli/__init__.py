@@ -29,6 +29,10 @@ def main(arguments: list[str] | None = None) -> int:
                 from workshop_gpu.cli.models import models
 
                 return models(options)
+            case "tune":
+                from workshop_gpu.cli.tune import tune
+
+                return tune(options)
             case _:
                 from workshop_gpu.cli.doctor import doctor
 
@@ -68,7 +72,30 @@ def _parser() -> argparse.ArgumentParser:
     models.add_argument(
         "--init", action="store_true", help="write a models.toml with examples to start from"
     )
+    _add_tune(commands, common)
     return parser
+
+
+def _add_tune(
+    commands: "argparse._SubParsersAction[argparse.ArgumentParser]",
+    common: argparse.ArgumentParser,
+) -> None:
+    tune = commands.add_parser(
+        "tune", parents=[common], help="measure a model's placements on this machine"
+    )
+    tune.add_argument("model", help="a model's id")
+    tune.add_argument("--sizes", type=_size, nargs="+", default=[], metavar="WxH")
+    tune.add_argument("--rungs", nargs="+", default=[], metavar="RUNG", help="default: all")
+    tune.add_argument("--steps", type=int, default=4, help="denoising steps of each picture")
+    tune.add_argument("--device", default="auto", help="as for generate; the first is measured")
+    tune.add_argument(
+        "--data-folder",
+        type=Path,
+        default=None,
+        metavar="FOLDER",
+        help="the server's (default: in Jupyter's data folder)",
+    )
+    tune.add_argument("--plot", type=Path, default=None, metavar="SVG", help="write a picture")
 
 
 def _add_generate(

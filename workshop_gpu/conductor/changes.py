@@ -75,7 +75,8 @@ class Changes:
         went_on(self.effects, jobs, slot)
         self.touch(device)
         others = tuple(job.id for job in jobs[1:])
-        self.effects.append(RunJob(device.name, first.id, first.model, others))
+        placement = "" if slot.placement == RESIDENT else slot.placement.name
+        self.effects.append(RunJob(device.name, first.id, first.model, others, placement))
 
     def ask_cancel(self, job: Job) -> None:
         """The worker is told once to stop the running job."""
@@ -163,7 +164,8 @@ class Changes:
             slot.moves += 1
             if size_bytes > ledger.weights_bytes(model):
                 ledger.set_weights(model, size_bytes)
-        slot.state, slot.since_s, slot.placement = SlotState.LOADING, now, placement
+        slot.state, slot.since_s = SlotState.LOADING, now
+        slot.placement = slot.asked = placement
         slot.done_bytes, slot.total_bytes = 0, size_bytes
         device.begin(Activity.LOADING, model, now)
         self.touch(device)

@@ -187,6 +187,8 @@ class RunJob(Effect, frozen=True):
     job: str
     model: str
     others: tuple[str, ...] = ()
+    placement: str = ""
+    """The name of the model's placement, unless all of it is on the device."""
 
 
 class CancelJob(Effect, frozen=True):

@@ -189,7 +189,7 @@ class Estimates:
         in which it never ran is taken to be as fast as any."""
         step_s = None
         if placement != RESIDENT.name:
-            step_s = self._placed.step_s(f"{placement}/{model}", pixels, batch)
+            step_s = self._placed.least_s(f"/{model}", pixels, batch, f"{placement}/")
         if step_s is None:
             step_s = self._steps.step_s(model, pixels, batch)
         if step_s is None:
@@ -202,8 +202,9 @@ class Estimates:
         return steps * pixels / _MEGAPIXEL * _GUESSED_STEP_S if known is None else known
 
     def measured_run_s(self, model: str, pixels: int, steps: int, batch: int) -> dict[str, float]:
-        """By placement, what jobs of this very size have taken."""
-        placed = self._placed.measured(f"/{model}", pixels, batch)
+        """By placement, what jobs of this very size and so many steps have taken: what comes
+        once per job cannot be told from its steps."""
+        placed = self._placed.measured(f"/{steps}/{model}", pixels, batch)
         return {placement: step_s * steps for placement, step_s in placed.items()}
 
     def learn_run(
@@ -220,7 +221,8 @@ class Estimates:
             if placement == RESIDENT.name:
                 self._steps.learn(model, pixels, batch, seconds_s / steps)
             else:
-                self._placed.learn(f"{placement}/{model}", pixels, batch, seconds_s / steps)
+                name = f"{placement}/{steps}/{model}"
+                self._placed.learn(name, pixels, batch, seconds_s / steps)
 
     def bus_bytes_per_s(self) -> float:
         """How fast weights come to a device: the fastest load that was seen, else a guess."""

@@ -21,7 +21,7 @@ class Learned(msgspec.Struct, frozen=True):
 
     `peaks`: working bytes by "placement/denoiser" and units (pixels × batch). `steps_s`: seconds
     a step by model, jobs drawn together, and pixels; `placed_s` the same for a model that was not
-    resident, by "placement/model". `bus_bytes_per_s`: the fastest load that was seen.
+    resident, by "placement/steps/model". `bus_bytes_per_s`: the fastest load that was seen.
     """
 
     weights: dict[str, Weighed] = {}
@@ -31,3 +31,16 @@ class Learned(msgspec.Struct, frozen=True):
     steps_s: dict[str, dict[int, dict[int, float]]] = {}
     placed_s: dict[str, dict[int, dict[int, float]]] = {}
     bus_bytes_per_s: float = 0.0
+
+    def with_news(self, news: "Learned") -> "Learned":
+        """This with what another measurement has found, which counts where both know."""
+        return Learned(
+            {**self.weights, **news.weights},
+            {key: {**self.peaks.get(key, {}), **found} for key, found in news.peaks.items()}
+            | {key: kept for key, kept in self.peaks.items() if key not in news.peaks},
+            {**self.loads_s, **news.loads_s},
+            news.load_s_per_byte or self.load_s_per_byte,
+            {**self.steps_s, **news.steps_s},
+            {**self.placed_s, **news.placed_s},
+            max(self.bus_bytes_per_s, news.bus_bytes_per_s),
+        )

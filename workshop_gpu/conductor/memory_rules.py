@@ -43,6 +43,9 @@ def _check_device(state: State, model: str) -> None:
             "swap_device",
             f'"{source}" is the only GPU here, so it cannot be its own swap device; write "cpu"',
         )
+    raise InvalidPlacement(
+        model, "swap_device", f'weights cannot come from "{source}" yet; write "cpu"'
+    )
 
 
 def _check_sizes(state: State, model: str) -> None:

@@ -21,7 +21,7 @@ from workshop_gpu.conductor.planning import (
     plans,
     rungs_for,
 )
-from workshop_gpu.conductor.records import Device, Job, State
+from workshop_gpu.conductor.records import Device, Job, Slot, State
 from workshop_gpu.conductor.rungs import RESIDENT, Placement
 from workshop_gpu.conductor.states import SlotState
 
@@ -95,7 +95,7 @@ class Placing:
         as_it_is = _at(ask(self.working_bytes(here)), here)
         if not has_ladder(self._state, self._model):
             return as_it_is
-        left = self._kept(device, here)
+        left = self._kept(device, slot)
         best_already = here == RESIDENT and as_it_is is not None and not as_it_is.victims
         rested = self._now - slot.since_s >= _REST_S
         moves = device.can_transfer and (slot.moves < _MOST_MOVES or rested)
@@ -104,7 +104,7 @@ class Placing:
         if not moves:
             return as_it_is if device.can_transfer else None
         ways = list(self._ways(device, ask, device.ledger.weights_bytes(self._model)))
-        ways = [each for each in ways if each.placement != here]
+        ways = [each for each in ways if each.placement not in (here, slot.asked)]
         if as_it_is is not None and left:
             plan = plan_here(self._state, self._model, self._size, here, device)
             cost_s = self._cost_s(device, plan, as_it_is, 0) / _CLEARLY
@@ -137,8 +137,9 @@ class Placing:
         known = self._state.shortages.steps(device.name, self._model, units, self._now)
         return (*self._steps, *known)
 
-    def _kept(self, device: Device, here: Placement) -> bool:
+    def _kept(self, device: Device, slot: Slot) -> bool:
         """Whether the job may run as the model is placed."""
+        here = slot.placement
         steps = self._all_steps(device)
         rungs = rungs_for(self._memory, self._size.placement)
         if here == RESIDENT and rungs is PLANNED and not steps:
@@ -147,7 +148,7 @@ class Placing:
         lowest = plans(self._state, self._model, self._size, 0, device)
         whole = len(rungs) == 1 and rungs[0].streams is Streams.ALL
         alike = any(
-            each.placement.kind == here.kind
+            each.placement.kind in (here.kind, slot.asked.kind)
             and (not whole or each.placement.streamed_bytes <= here.streamed_bytes)
             for each in lowest
         )

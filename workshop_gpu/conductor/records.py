@@ -132,6 +132,8 @@ class Slot:
     error: ErrorReport | None = None
     placement: Placement = RESIDENT
     """Where its weights are, or will be once it is loaded."""
+    asked: Placement = RESIDENT
+    """The one that was ordered last: a worker leaves out what the model cannot do."""
     moves: int = 0
     """How often it was placed otherwise since it drew last."""
 

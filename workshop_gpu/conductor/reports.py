@@ -111,6 +111,7 @@ class Reports:
         device.state, device.reason = DeviceState.READY, ""
         device.ledger.open(event.total_bytes, event.foreign_bytes)
         device.bus_bytes_per_s = event.bus_bytes_per_s
+        self._state.estimates.learn_bus(event.bus_bytes_per_s)
 
     # slots
 

@@ -33,10 +33,12 @@ class StepTimes:
         nearest = min(known, key=lambda size: (abs(size - pixels), size))
         return known[nearest] * pixels / nearest
 
-    def least_s(self, ending: str, pixels: int, batch: int) -> float | None:
-        """As `step_s`, the least under all names with this ending."""
+    def least_s(self, ending: str, pixels: int, batch: int, beginning: str = "") -> float | None:
+        """As `step_s`, the least under all names with this ending and beginning."""
         found = (
-            self.step_s(name, pixels, batch) for name in self._steps_s if name.endswith(ending)
+            self.step_s(name, pixels, batch)
+            for name in self._steps_s
+            if name.endswith(ending) and name.startswith(beginning)
         )
         return min((step_s for step_s in found if step_s is not None), default=None)
 

@@ -41,8 +41,7 @@ class JobRecord(msgspec.Struct):
     seconds_s: float | None = None
     """What the worker took for it, without waiting and loading."""
     placement: str = ""
-    """The rung that an instructor asked for ("": the planner decides, also after a restart of the
-    server)."""
+    """The rung that an instructor asked for ("": the planner decides)."""
 
     @property
     def group(self) -> str:

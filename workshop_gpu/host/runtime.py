@@ -19,6 +19,7 @@ from workshop_gpu.conductor import effects, events
 from workshop_gpu.conductor.conductor import Conductor, Settings
 from workshop_gpu.conductor.errors import JobEnded, ModelUnavailable, WorkshopError
 from workshop_gpu.conductor.explaining import PlanView
+from workshop_gpu.conductor.learned import Learned
 from workshop_gpu.conductor.planning import Size
 from workshop_gpu.conductor.policy import Policy
 from workshop_gpu.conductor.states import Priority
@@ -359,6 +360,10 @@ class Runtime:
         """A living hold. Raises HoldUnknown or HoldEnded."""
         return self._conductor.hold(hold, time.monotonic())
 
+    def learned(self) -> Learned:
+        """What was measured so far."""
+        return self._conductor.learned()
+
     def plan(
         self, model: str, width: int, height: int, batch: int, steps: int, device: str | None
     ) -> PlanView:
@@ -410,8 +415,8 @@ class Runtime:
             case effects.EvictModel(device, model, room_for):
                 order = protocol.Evict(model, load_follows=bool(room_for))
                 self._supervisors[device].send(order)
-            case effects.RunJob(device, job, model, others):
-                first, *rest = (self._member(each) for each in (job, *others))
+            case effects.RunJob(device, job, model, others, placement):
+                first, *rest = (self._member(each, placement) for each in (job, *others))
                 run = protocol.Run(job, model, first.params, first.metadata, tuple(rest))
                 self._supervisors[device].send(run)
             case effects.CancelJob(device, job):
@@ -443,8 +448,10 @@ class Runtime:
             load = protocol.Load(source, wanted.placement, wanted.most_bytes)
             self._supervisors[wanted.device].send(load)
 
-    def _member(self, job: str) -> protocol.BatchMember:
+    def _member(self, job: str, placement: str) -> protocol.BatchMember:
         metadata = {"software": f"workshop-gpu {__version__}", "job": job}
+        if placement:
+            metadata["placement"] = placement
         return protocol.BatchMember(job, self.jobs.get(job).params, metadata)
 
     # the workers
