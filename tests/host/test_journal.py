@@ -81,12 +81,16 @@ def test_a_forgotten_job_is_gone_also_where_it_was_not_written_yet(tmp_path):
     assert [entry.id for entry in asyncio.run(scenario())] == [an_id(2)]
 
 
-@pytest.mark.parametrize("damage", ["no database", "half", "a hole", "newer"])
+@pytest.mark.parametrize("damage", ["no database", "half", "a hole", "newer", "no tables"])
 def test_a_broken_journal_is_set_aside_under_a_name_and_another_begins(tmp_path, damage):
     path = tmp_path / "journal.sqlite3"
     asyncio.run(written(path, *map(an_entry, range(200))))
     content = path.read_bytes()
-    if damage == "newer":
+    if damage == "no tables":
+        with sqlite3.connect(path) as connection:
+            connection.execute("DROP TABLE jobs")
+        connection.close()
+    elif damage == "newer":
         with sqlite3.connect(path) as connection:
             connection.execute("PRAGMA user_version = 99")
         connection.close()
@@ -113,11 +117,12 @@ def test_a_broken_journal_is_set_aside_under_a_name_and_another_begins(tmp_path,
     assert [entry.id for entry in asyncio.run(read(path))] == [an_id(7)]
 
 
-def test_a_line_that_cannot_be_read_costs_no_other(tmp_path, caplog):
+@pytest.mark.parametrize("params", ["'{'", "CAST(X'FFFE' AS TEXT)", "'[]'", "7"])
+def test_a_line_that_cannot_be_read_costs_no_other(tmp_path, caplog, params):
     path = tmp_path / "journal.sqlite3"
     asyncio.run(written(path, *map(an_entry, range(3))))
     with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE jobs SET params = '{' WHERE id = ?", (an_id(1),))
+        connection.execute(f"UPDATE jobs SET params = {params} WHERE id = ?", (an_id(1),))
     connection.close()
     assert [entry.id for entry in asyncio.run(read(path))] == [an_id(0), an_id(2)]
     assert "1 of its jobs cannot be read" in caplog.text

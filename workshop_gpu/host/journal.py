@@ -165,6 +165,14 @@ class Journal:
 
     def _open(self) -> tuple[list[Entry], Accounts]:
         self._connection, self.problem = journal_file.open_journal(self.path, self._log)
+        try:
+            return self._read_entries(), self._read_accounts()
+        except sqlite3.Error as error:
+            self._begin_anew(error)
+            return [], Accounts()
+
+    def _read_entries(self) -> list[Entry]:
+        assert self._connection is not None
         entries: list[Entry] = []
         unreadable = 0
         for row in self._connection.execute("SELECT * FROM jobs ORDER BY rowid"):
@@ -174,7 +182,7 @@ class Journal:
                 unreadable += 1
         if unreadable:
             self._log.error("%s: %d of its jobs cannot be read", self.path, unreadable)
-        return entries, self._read_accounts()
+        return entries
 
     def _read_accounts(self) -> Accounts:
         assert self._connection is not None

@@ -92,6 +92,8 @@ def _opened(path: Path | None) -> sqlite3.Connection:
     )
     try:
         connection.row_factory = sqlite3.Row
+        # A text that is none costs its own line and no other.
+        connection.text_factory = lambda text: text.decode(errors="replace")
         # One server has the file, and no other process reads along: so the log needs no shared
         # memory, which network file systems do not have. The lock ends with the process.
         connection.execute("PRAGMA locking_mode = EXCLUSIVE")
