@@ -54,6 +54,13 @@ def test_every_command_is_explained():
         assert f"## `workshop-gpu {name}`" in text
 
 
+def test_every_test_that_stands_for_a_fault_of_others_exists():
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", page("developers/pitfalls.md"))
+    assert len(named) > 15
+    for file, test in named:
+        assert f"\ndef {test}(" in (DOCS.parent / file).read_text(), (file, test)
+
+
 def test_every_page_is_in_the_table_of_contents():
     index = page("index.md")
     for path in DOCS.rglob("*.md"):

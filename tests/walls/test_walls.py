@@ -115,6 +115,26 @@ def test_nobody_trusts_remote_code_or_starts_a_shell():
                 assert not banned or is_false, f"{where} passes {keyword.arg}"
 
 
+MOVERS = {
+    "enable_model_cpu_offload",
+    "enable_sequential_cpu_offload",
+    "enable_group_offload",
+    "apply_group_offloading",
+    "dispatch_model",
+    "cpu_offload",
+    "add_hook_to_module",
+    "record_stream",
+}
+"""What moves modules or frees memory behind the back of whoever moves the weights."""
+
+
+def test_nobody_but_the_worker_itself_moves_weights():
+    for path in sources():
+        for node in ast.walk(tree(path)):
+            name = getattr(node, "attr", getattr(node, "id", ""))
+            assert name not in MOVERS, f"{named(path)}:{getattr(node, 'lineno', 0)} uses {name}"
+
+
 def _called(node):
     return ast.unparse(node.func)
 

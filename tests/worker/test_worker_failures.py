@@ -1,0 +1,89 @@
+"""What goes wrong in the worker becomes a value that keeps no tensor, and no bad picture passes."""
+
+import gc
+import subprocess
+import sys
+import weakref
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from workshop_gpu.conductor import errors
+from workshop_gpu.worker.drawing import Picture, check_picture
+from workshop_gpu.worker.failures import Broken, OutOfMemory, attempt
+from workshop_gpu.worker.protocol import ModelSource
+
+
+class Activation:
+    """Something large in a frame of a call that fails."""
+
+
+def failing(seen: list[Any], error: Exception) -> None:
+    """Raises deep inside, with an activation in the frame."""
+    activation = Activation()
+    seen.append(weakref.ref(activation))
+    raise error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+        RuntimeError("CUDA error: out of memory"),
+        ValueError("shapes do not match"),
+    ],
+    ids=["torch", "driver", "other"],
+)
+def test_what_failed_lets_go_of_its_tensors_before_anything_is_tried_again(
+    error: Exception,
+) -> None:
+    gc.disable()  # a cycle that only the collector finds would keep them just as well
+    try:
+        seen: list[Any] = []
+        kept_error = [error]
+        outcome = attempt(lambda: failing(seen, kept_error.pop()))
+        error.__traceback__ = None  # the test's own reference
+        assert isinstance(outcome, OutOfMemory | Broken)
+        assert seen[0]() is None
+    finally:
+        gc.enable()
+
+
+def test_memory_that_runs_out_while_decoding_is_an_error_and_no_picture() -> None:
+    def decode() -> Picture:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 3.50 GiB.")
+
+    assert attempt(decode) == OutOfMemory(int(3.5 * 2**30))
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+@pytest.mark.parametrize("where", ["pixels", "latents"])
+def test_a_picture_that_is_not_a_number_somewhere_is_an_error(bad: float, where: str) -> None:
+    pixels, latents = np.zeros((8, 8, 3), np.float32), torch.zeros(1, 4, 1, 1)
+    source = ModelSource("sd", "diffusers", "/nowhere")
+    model: Any = SimpleNamespace(source=source, dtypes={"vae": torch.float16})
+    check_picture(model, Picture(pixels, latents))
+    if where == "pixels":
+        pixels[3, 4, 1] = bad
+    else:
+        latents[0, 2, 0, 0] = bad
+    with pytest.raises(errors.GenerationFailed, match="NaN.*float16"):
+        check_picture(model, Picture(pixels, latents))
+
+
+def test_a_thread_that_breaks_takes_the_worker_with_it() -> None:
+    code = (
+        "import threading; from workshop_gpu.worker import __main__ as worker; "
+        "worker._say_where_it_ends(); "
+        "thread = threading.Thread(target=lambda: 1 / 0, name='moves'); "
+        "thread.start(); thread.join(); print('goes on')"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=90
+    )
+    assert ended.returncode == 6
+    assert ended.stdout == ""
+    assert "its thread moves broke: ZeroDivisionError" in ended.stderr
