@@ -70,7 +70,7 @@ def test_a_picture_that_is_not_a_number_somewhere_is_an_error(bad: float, where:
         pixels[3, 4, 1] = bad
     else:
         latents[0, 2, 0, 0] = bad
-    with pytest.raises(errors.GenerationFailed, match="NaN.*float16"):
+    with pytest.raises(errors.GenerationFailed, match=r"NaN.*float16"):
         check_picture(model, Picture(pixels, latents))
 
 
