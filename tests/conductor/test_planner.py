@@ -53,11 +53,11 @@ def ask(
     speeds: Speeds = H100,
     roles: tuple[RoleBytes, ...] = LARGE,
     units: int = MEGAPIXEL,
-    by_kind: dict[str, int] | None = None,
+    by_kind: tuple[tuple[str, int], ...] = (),
     streamed_gb: float = 0.0,
 ) -> Question:
     weights = sum(role.size_bytes for role in roles)
-    activations = Activations(by_formula(weights, units), units, by_kind or {})
+    activations = Activations(by_formula(weights, units), units, by_kind)
     return Question(
         roles, int(room_gb * GB), activations, 28, speeds, streamed_bytes=int(streamed_gb * GB)
     )
@@ -147,7 +147,9 @@ def test_the_buffers_of_a_streamed_rung_are_counted() -> None:
 
 
 def test_a_rung_that_was_measured_is_believed() -> None:
-    question = ask(24, Speeds(0.193, 54.6e9, {RESIDENT.name: 9.0}), by_kind={"resident": 7 * GB})
+    question = ask(
+        24, Speeds(0.193, 54.6e9, ((RESIDENT.name, 9.0),)), by_kind=(("resident", 7 * GB),)
+    )
     plan = named(question, "resident")
     assert (plan.job_s, plan.working_bytes) == (9.0, 7 * GB)
 

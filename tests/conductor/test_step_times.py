@@ -38,4 +38,4 @@ def test_what_was_learned_of_placements_outlives_the_server() -> None:
     again = Estimates(estimates.learned())
     assert again.learned() == estimates.learned()
     assert again.bus_bytes_per_s() == 5e9
-    assert again.activations("m", 0, 100, 1).by_kind == {STAGED: 77}
+    assert again.activations("m", 0, 100, 1).by_kind == ((STAGED, 77),)

@@ -148,11 +148,11 @@ class Estimates:
     def activations(self, model: str, weights_bytes: int, pixels: int, batch: int) -> Activations:
         """What a job's computation needs, by phase and for all kinds of placements."""
         units, denoiser = pixels * batch, f"/{self._denoisers.get(model, model)}"
-        by_kind = {
-            key.removesuffix(denoiser): peaks.bytes_for(units)
+        by_kind = tuple(
+            (key.removesuffix(denoiser), peaks.bytes_for(units))
             for key, peaks in self._peaks.items()
             if peaks and key.endswith(denoiser)
-        }
+        )
         plain_bytes = self.working_bytes(model, weights_bytes, pixels, batch)
         return Activations(plain_bytes, units, by_kind)
 

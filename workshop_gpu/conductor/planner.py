@@ -8,6 +8,7 @@ come and the measured speed of the bus: a step takes as long as the slower of th
 
 from collections.abc import Iterable, Sequence
 from enum import Enum
+from functools import lru_cache
 
 import msgspec
 
@@ -43,7 +44,7 @@ class Speeds(msgspec.Struct, frozen=True):
 
     step_s: float
     bus_bytes_per_s: float
-    measured_s: dict[str, float] = {}
+    measured_s: tuple[tuple[str, float], ...] = ()
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -85,7 +86,8 @@ class Plan(msgspec.Struct, frozen=True):
         return self.weights_bytes + self.working_bytes
 
 
-def plan_all(question: Question, rungs: Sequence[Rung] = PLANNED) -> tuple[Plan, ...]:
+@lru_cache(maxsize=1024)
+def plan_all(question: Question, rungs: tuple[Rung, ...] = PLANNED) -> tuple[Plan, ...]:
     """Each rung for the question, in the ladder's order; those that come to the same as an
     earlier one for this model, and those for which it has nothing to stream, are left out."""
     found: dict[str, Plan] = {}
@@ -218,9 +220,11 @@ def _job_s(question: Question, placement: Placement) -> float:
     """Seconds of a job, its weights' ways included: measured for this very placement, else
     expected."""
     speeds = question.speeds
-    known_s = speeds.measured_s.get(placement.name)
-    if known_s is not None:
-        return known_s
+    if speeds.measured_s:
+        name = placement.name
+        known_s = next((each_s for each, each_s in speeds.measured_s if each == name), None)
+        if known_s is not None:
+            return known_s
     sizes = {role.role: role.size_bytes for role in question.roles}
     bus = speeds.bus_bytes_per_s
     step_s = speeds.step_s * (_SLICED_FACTOR if placement.sliced else 1.0)

@@ -4,7 +4,7 @@ A model whose roles nobody knows has one placement: as a whole. All others climb
 what the instructor says of the model's memory.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from workshop_gpu.conductor.ladder import AUTO, PLANNED, Rung, Streams, rung_named
@@ -62,7 +62,7 @@ def roles_of(state: State, model: str) -> tuple[RoleBytes, ...]:
     )
 
 
-def rungs_for(memory: MemorySettings, placement: str = "") -> Sequence[Rung]:
+def rungs_for(memory: MemorySettings, placement: str = "") -> tuple[Rung, ...]:
     """The rungs that may be taken: the one that was asked for with a job, or in the catalogue, or
     all. With `virtual_vram_bytes` only those that stream."""
     name = placement or memory.placement
@@ -94,14 +94,14 @@ def question_for(
     known_s = estimates.run_s(model, size.pixels, 1, size.batch)
     step_s = known_s or estimates.run_guess_s(model, size.pixels, 1) * size.batch
     bus = (device.bus_bytes_per_s if device else 0.0) or estimates.bus_bytes_per_s()
-    measured_s = estimates.measured_run_s(model, size.pixels, size.steps, size.batch)
+    measured = estimates.measured_run_s(model, size.pixels, size.steps, size.batch)
     weights_bytes = sum(role.size_bytes for role in roles)
     return Question(
         roles,
         max(0, room_bytes),
         estimates.activations(model, weights_bytes, size.pixels, size.batch),
         size.steps,
-        Speeds(step_s, bus, measured_s),
+        Speeds(step_s, bus, tuple(measured.items())),
         buffers_for(memory, roles),
         "" if memory.swap_device in HOST else memory.swap_device,
         memory.virtual_vram_bytes,

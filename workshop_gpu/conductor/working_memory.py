@@ -122,7 +122,7 @@ class Activations(msgspec.Struct, frozen=True):
 
     plain_bytes: int
     units: int
-    by_kind: dict[str, int] = {}
+    by_kind: tuple[tuple[str, int], ...] = ()
 
     @property
     def encode_bytes(self) -> int:
@@ -137,7 +137,8 @@ class Activations(msgspec.Struct, frozen=True):
 
     def measured(self, placement: Placement) -> int | None:
         """The working memory of the placement's kind, where it is known."""
-        return self.by_kind.get(placement.kind)
+        kind = placement.kind
+        return next((size for name, size in self.by_kind if name == kind), None)
 
     @property
     def _tiled_bytes(self) -> int:
