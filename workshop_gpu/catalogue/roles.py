@@ -6,18 +6,7 @@ These are estimates: once the model was loaded, the worker says how large its ro
 from collections.abc import Iterable
 
 from workshop_gpu.catalogue.pipeline_folder import Component
-from workshop_gpu.conductor.rungs import DENOISER, ENCODERS, ROLES, VAE, RoleBytes
-
-_ENCODERS = ("text_encoder", "image_encoder")
-_VAES = ("vae", "vqvae", "movq", "vqgan")
-
-
-def role_of(component: str) -> str:
-    """The role of a pipeline's component; one that nobody knows counts to the denoiser, which
-    never leaves as a whole unless all do."""
-    if component.startswith(_ENCODERS):
-        return ENCODERS
-    return VAE if component.startswith(_VAES) else DENOISER
+from workshop_gpu.conductor.rungs import DENOISER, ROLES, RoleBytes, role_of
 
 
 def roles_of(components: Iterable[Component]) -> tuple[RoleBytes, ...]:

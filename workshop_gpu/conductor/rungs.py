@@ -12,6 +12,17 @@ DENOISER = "denoiser"
 VAE = "vae"
 ROLES = (ENCODERS, DENOISER, VAE)
 
+_ENCODERS = ("text_encoder", "image_encoder")
+_VAES = ("vae", "vqvae", "movq", "vqgan")
+
+
+def role_of(component: str) -> str:
+    """The role of a pipeline's component; one that nobody knows counts to the denoiser, which
+    never leaves as a whole unless all do."""
+    if component.startswith(_ENCODERS):
+        return ENCODERS
+    return VAE if component.startswith(_VAES) else DENOISER
+
 
 class Placement(msgspec.Struct, frozen=True):
     """Where a model's weights live. Without anything set, all of them stay on the device.

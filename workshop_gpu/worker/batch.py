@@ -11,13 +11,16 @@ import msgspec
 
 from workshop_gpu.worker import protocol
 from workshop_gpu.worker.components import OpenModel
+from workshop_gpu.worker.course import Course
 from workshop_gpu.worker.devices import Device
 from workshop_gpu.worker.drawing import (
     JobCancelled,
+    OnStep,
     Picture,
     Step,
     check_params,
     check_picture,
+    decoding_failed,
     draw,
 )
 from workshop_gpu.worker.failures import Cancelled, Outcome, Success, attempt
@@ -25,6 +28,7 @@ from workshop_gpu.worker.images import ImageRecord, encode_png
 from workshop_gpu.worker.link import Link
 from workshop_gpu.worker.previews import PreviewMap, Sketcher
 from workshop_gpu.worker.protocol import BatchMember, GenerateParams
+from workshop_gpu.worker.staging import Stager
 from workshop_gpu.worker.turns import Turns
 
 _OF_ONE_LENGTH = frozenset(
@@ -49,12 +53,16 @@ wakes the server and every client that watches, which slows a worker that shares
 
 @dataclass(frozen=True)
 class Drawn:
-    """A job's PNG files; `batch` jobs were drawn in this time and with this working memory."""
+    """A job's PNG files; `batch` jobs were drawn in this time and with this working memory.
+
+    `steps` were measured where that was asked for.
+    """
 
     files: list[bytes]
     seconds_s: float
     peak_bytes: int
     batch: int
+    steps: tuple[protocol.StepProfile, ...] = ()
 
 
 Answer = Callable[[str, Outcome[Drawn]], None]
@@ -102,16 +110,39 @@ class _Sitter:
         self.files.append(encode_png(picture.image(), record(params, self.member.metadata)))
 
 
+@dataclass(frozen=True)
+class Tools:
+    """What jobs are drawn with, whichever they are."""
+
+    link: Link
+    turns: Turns
+    device: Device
+    stager: Stager
+
+
 class Batch:
     """A group of jobs that `divided` found. Each gets one answer, from here or from its owner."""
 
     def __init__(
-        self, members: Sequence[BatchMember], link: Link, turns: Turns, answer: Answer
+        self,
+        members: Sequence[BatchMember],
+        tools: Tools,
+        answer: Answer,
+        *,
+        profile: bool = False,
     ) -> None:
         self._open = {member.job: member for member in members}
-        self._link = link
-        self._turns = turns
+        self._tools = tools
+        self._link = tools.link
         self._answer_job = answer
+        self._profile = profile
+        self._course: Course | None = None
+        self._steps: tuple[protocol.StepProfile, ...] = ()
+
+    @property
+    def phase(self) -> str:
+        """How far the pipeline's last call came; "": there was none."""
+        return self._course.phase if self._course is not None else ""
 
     def unanswered(self) -> list[str]:
         """The jobs that have no answer yet, in order."""
@@ -126,16 +157,14 @@ class Batch:
                 self._link.send(protocol.Started(job))
         return bool(self._open)
 
-    def draw(
-        self, model: OpenModel, previews: PreviewMap, device: Device, record: MakeRecord
-    ) -> None:
+    def draw(self, model: OpenModel, previews: PreviewMap, record: MakeRecord) -> None:
         """Draw and answer the jobs. Raises JobCancelled once all are, and whatever `draw` does.
 
         Only for who has the turn; others get it between two steps.
         """
         started = time.monotonic()
         sitters = self._seated(model, previews)
-        together = len(sitters)
+        together, device = len(sitters), self._tools.device
         device.start_peak()
         while sitting := [sitters[job] for job in self._open]:
             for sitter, picture, params in self._drawn_once(model, sitting):
@@ -146,7 +175,7 @@ class Batch:
                     self._answer(job, finished)
                 elif len(sitter.files) == sitter.member.params.images:
                     seconds_s, peak_bytes = time.monotonic() - started, device.peak_bytes()
-                    drawn = Drawn(sitter.files, seconds_s, peak_bytes, together)
+                    drawn = Drawn(sitter.files, seconds_s, peak_bytes, together, self._steps)
                     self._answer(job, Success(drawn))
 
     def _seated(self, model: OpenModel, previews: PreviewMap) -> dict[str, _Sitter]:
@@ -170,7 +199,10 @@ class Batch:
             # As many as when the picture was first drawn; who sat beside it makes no difference.
             (params,) = wanted
             wanted, places = [params] * params.batch, [params.place]
-        pictures = draw(model, wanted, partial(self._after_step, sitting, places))
+        pictures = self._called(model, wanted, partial(self._after_step, sitting, places))
+        if any(decoding_failed(pictures[place]) for place in places):
+            # Once more, with more care; who waits has seen these steps already.
+            pictures = self._called(model, wanted, partial(self._pass_step, sitting), careful=True)
         return [
             (
                 sitter,
@@ -181,8 +213,22 @@ class Batch:
             if sitter.member.job in self._open
         ]
 
+    def _called(
+        self, model: OpenModel, wanted: list[GenerateParams], on_step: OnStep, careful: bool = False
+    ) -> list[Picture]:
+        self._course = Course(model, self._tools.stager, careful=careful, profile=self._profile)
+        pictures = draw(model, wanted, on_step, self._course)
+        self._steps += self._course.profiles()
+        return pictures
+
+    def _pass_step(self, sitting: Sequence[_Sitter], step: Step) -> None:
+        """A step that nobody is told of."""
+        self._tools.turns.let_others_pass()
+        if len(sitting) == 1 and self._link.cancellations.cancelled(sitting[0].member.job):
+            raise JobCancelled
+
     def _after_step(self, sitting: Sequence[_Sitter], places: Sequence[int], step: Step) -> None:
-        self._turns.let_others_pass()
+        self._tools.turns.let_others_pass()
         for sitter, place in zip(sitting, places, strict=True):
             job, params = sitter.member.job, sitter.member.params
             if job not in self._open:

@@ -189,19 +189,32 @@ class Carrier:
             trays.put(tray)
 
     def upload(
-        self, host: HostCopy, pinned: Pinned | None, onto: torch.Tensor, on_bytes: OnBytes
+        self,
+        host: HostCopy,
+        pinned: Pinned | None,
+        onto: torch.Tensor,
+        on_bytes: OnBytes,
+        begin: int = 0,
     ) -> Trip:
-        """Start to copy a block to the card: what is registered at once, the rest by trays."""
-        ready_bytes = pinned.ready_bytes if pinned else 0
-        for start in range(0, ready_bytes, CHUNK_BYTES):
-            stop = min(start + CHUNK_BYTES, ready_bytes)  # no copy from two registrations at once
+        """Start to copy a block, or what is in it from `begin` on, to the device: what is
+        registered at once, the rest by trays. On the CPU it is there when this returns."""
+        if self._card is None:
+            onto.copy_(host.tensor()[begin : begin + len(onto)])
+            on_bytes(len(onto))
+            return Trip()
+        reached = begin
+        ready_bytes = min(pinned.ready_bytes if pinned else 0, begin + len(onto))
+        while reached < ready_bytes:
+            # No copy from two registrations at once.
+            stop = min((reached // CHUNK_BYTES + 1) * CHUNK_BYTES, ready_bytes)
             assert pinned is not None
-            self._send(pinned.memory[start:stop], onto[start:stop])
-            on_bytes(stop - start)
-        rest = _From(host, ready_bytes)
+            self._send(pinned.memory[reached:stop], onto[reached - begin : stop - begin])
+            on_bytes(stop - reached)
+            reached = stop
+        rest = onto[reached - begin :]
         return self.carry(
-            rest, len(onto) - ready_bytes,
-            into=None, onto=onto[ready_bytes:], digest=False, on_bytes=on_bytes,
+            _From(host, reached), len(rest),
+            into=None, onto=rest, digest=False, on_bytes=on_bytes,
         )  # fmt: skip
 
     def check_numbers(self, block: Block, onto: torch.Tensor) -> None:

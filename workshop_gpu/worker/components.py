@@ -5,16 +5,29 @@ pool. So a model comes back exactly as it was, however often it left.
 """
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from workshop_gpu.conductor.rungs import (
+    DENOISER,
+    RESIDENT,
+    ROLES,
+    Placement,
+    RoleBytes,
+    role_of,
+)
 from workshop_gpu.worker.layout import Block, bind, strayed, unbind
+from workshop_gpu.worker.placements import Home, Kept, units_of
 from workshop_gpu.worker.pool import Part
 from workshop_gpu.worker.protocol import ModelSource, PartBytes
 from workshop_gpu.worker.stored import Identity, replaced
+from workshop_gpu.worker.streaming import Rotation
+
+CPU = torch.device("cpu")
 
 
 @dataclass(eq=False)
@@ -23,7 +36,9 @@ class Component:
 
     `weights` lie in `part`, which models may share; `computed` is what the library computes at
     each opening, in memory of its own. Without `files` the weights cannot be read again;
-    `identities` are those of the files that were read.
+    `identities` are those of the files that were read. `kept` is what stays on the device of a
+    streamed component, with the device's memory; `visit` the whole of a staged one while it is
+    there, with what that takes beside the part's own copy there.
     """
 
     name: str
@@ -33,6 +48,11 @@ class Component:
     part: Part
     files: tuple[Path, ...] = ()
     identities: tuple[Identity, ...] = ()
+    torch_device: torch.device = CPU
+    home: Home = Home.DEVICE
+    kept: tuple[tuple[Kept, torch.Tensor], ...] = ()
+    visit: torch.Tensor | None = None
+    visit_bytes: int = 0
     computed_host: torch.Tensor = field(init=False)
     computed_device: torch.Tensor | None = None
 
@@ -48,8 +68,15 @@ class Component:
 
     @property
     def size_bytes(self) -> int:
-        """What it takes on the device, shared or not."""
+        """What it takes on the device if all of it is there, shared or not."""
         return self.part.size_bytes + self.computed.size_bytes
+
+    @property
+    def own_bytes(self) -> int:
+        """What it takes on the device now beside its part's copy there, which may be shared."""
+        kept_bytes = sum(kept.size_bytes for kept, _ in self.kept)
+        there = self.computed.size_bytes if self.computed_device is not None else 0
+        return kept_bytes + self.visit_bytes + there
 
     @property
     def keeps(self) -> bool:
@@ -70,13 +97,10 @@ class Component:
             self.weights = replace(self.weights, pieces=pieces)
 
     def bind_to_device(self) -> None:
-        """Show the bytes on the device."""
-        assert self.part.device is not None
-        bind(self.weights, self.part.device)
-        device = self.part.device.device
-        on_host = device.type == "cpu"
-        self.computed_device = self.computed_host if on_host else self.computed_host.to(device)
-        bind(self.computed, self.computed_device)
+        """Show the bytes on the device: all of them, or those that stay there."""
+        for block, memory in self._on_device():
+            bind(block, memory)
+        bind(self.computed, self._computed_there())
 
     def bind_to_host(self) -> None:
         """Show the pool's bytes, or none where nothing is in host memory."""
@@ -87,23 +111,42 @@ class Component:
         bind(self.computed, self.computed_host)
         self.computed_device = None
 
+    def leave(self) -> None:
+        """Nothing of it is on the device any more, but the part's copy that others may share."""
+        self.bind_to_host()
+        self.kept, self.visit, self.visit_bytes = (), None, 0
+
     def mend(self) -> bool:
-        """Undo a cast that a job left behind; whether there was one. Bound to the device only."""
-        device, computed = self.part.device, self.computed_device
-        assert device is not None
-        assert computed is not None
-        if not strayed(self.weights, device) and not strayed(self.computed, computed):
+        """Undo a cast that a job left behind; whether there was one."""
+        if self.home in (Home.STAGED, Home.CPU):
+            self.bind_to_host()
+            return False
+        there = [(self.computed, self._computed_there()), *self._on_device()]
+        if not any(strayed(block, memory) for block, memory in there):
             return False
         self.bind_to_device()
         return True
 
+    def _on_device(self) -> Sequence[tuple[Block, torch.Tensor]]:
+        if self.home is Home.STREAMED:
+            return [(kept.tensors, memory) for kept, memory in self.kept]
+        memory = self.visit if self.home is Home.STAGED else self.part.device
+        assert memory is not None
+        return [(self.weights, memory)]
+
+    def _computed_there(self) -> torch.Tensor:
+        if self.computed_device is None:
+            self.computed_device = self.computed_host.to(self.torch_device)
+        return self.computed_device
+
 
 @dataclass(eq=False)
 class OpenModel:
-    """A model that is open; `resident` once it stands on the device, ready to draw.
+    """A model that is open; `resident` once it stands in its placement, ready to draw.
 
-    `in_use` is held while a job draws with it: it does not leave meanwhile. `departure` is larger
-    the later it left.
+    `placement` is what was done of the one that was `ordered`, `weights_bytes` what it takes on the
+    device between jobs. `in_use` is held while a job draws
+    with it: it does not leave meanwhile. `departure` is larger the later it left.
     """
 
     source: ModelSource
@@ -113,24 +156,66 @@ class OpenModel:
     resident: bool = False
     departure: int = 0
     in_use: threading.Lock = field(default_factory=threading.Lock)
+    ordered: Placement = RESIDENT
+    placement: Placement = RESIDENT
+    rotation: Rotation | None = None
+    weights_bytes: int = 0
+
+    def stands(self) -> None:
+        """All is where it belongs between jobs; what its own components share counts once."""
+        whole = {id(c.part): c.part.size_bytes for c in self._homed(Home.DEVICE)}
+        self.weights_bytes = sum(whole.values()) + self.own_bytes
+        self.resident = True
 
     @property
-    def weights_bytes(self) -> int:
-        """What it takes on the device; what its own components share counts once."""
-        parts = {id(c.part): c.part.size_bytes for c in self.components}
-        return sum(parts.values()) + self.computed_bytes
-
-    @property
-    def part_bytes(self) -> tuple[PartBytes, ...]:
-        """What its components' weights take on the device, by the names of their content."""
-        parts = {id(c.part): c.part for c in self.components}
-        return tuple(PartBytes(part.digest, part.size_bytes) for part in parts.values())
+    def own_bytes(self) -> int:
+        """What no other model can share of what it takes on the device now."""
+        buffers_bytes = self.rotation.size_bytes if self.rotation else 0
+        return buffers_bytes + sum(component.own_bytes for component in self.components)
 
     @property
     def computed_bytes(self) -> int:
         return sum(component.computed.size_bytes for component in self.components)
 
     @property
+    def transient_bytes(self) -> int:
+        """The most that staged components bring in addition at any moment of a job."""
+        coming = dict.fromkeys(ROLES, 0)
+        for component in self._homed(Home.STAGED):
+            coming[role_of(component.name)] += component.size_bytes
+        return max(coming.values())
+
+    @property
+    def part_bytes(self) -> tuple[PartBytes, ...]:
+        """Which parts are wholly on the device, by the names of their content."""
+        parts = {id(c.part): c.part for c in self._homed(Home.DEVICE)}
+        return tuple(PartBytes(part.digest, part.size_bytes) for part in parts.values())
+
+    @property
+    def roles(self) -> tuple[RoleBytes, ...]:
+        """What each role's weights take in all, and the blocks of its denoiser."""
+        found = []
+        for role in ROLES:
+            own = [each for each in self.components if role_of(each.name) == role]
+            parts = {id(c.part): c.part.size_bytes for c in own}
+            size_bytes = sum(parts.values()) + sum(c.computed.size_bytes for c in own)
+            blocks = [
+                unit.size_bytes
+                for each in own
+                if role == DENOISER
+                for unit in units_of(each.module, each.part, each.weights)
+            ]
+            if size_bytes:
+                found.append(RoleBytes(role, size_bytes, tuple(blocks)))
+        return tuple(found)
+
+    @property
     def keeps(self) -> bool:
         """Whether it may stay open after it left the device."""
         return all(component.keeps for component in self.components)
+
+    def with_role(self, role: str) -> list[Component]:
+        return [each for each in self.components if role_of(each.name) == role]
+
+    def _homed(self, home: Home) -> list[Component]:
+        return [each for each in self.components if each.home is home]

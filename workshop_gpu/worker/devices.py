@@ -105,6 +105,7 @@ class CudaDevice:
         self.uuid = f"GPU-{self._uuid}" if self._uuid else ""
         self._context_bytes = self._measure_context(used_before)
         self.transfers = torch.cuda.Stream()
+        self.streaming = torch.cuda.Stream(priority=-1)
         self._peak = _Peak()
 
     def _measure_context(self, used_before: dict[str, int]) -> int:

@@ -20,7 +20,9 @@ import torch
 from PIL import Image
 
 from workshop_gpu.conductor import errors
+from workshop_gpu.conductor.rungs import RESIDENT
 from workshop_gpu.worker.components import OpenModel
+from workshop_gpu.worker.course import Course, computing_on
 from workshop_gpu.worker.protocol import GenerateParams
 
 Value = TypeVar("Value")
@@ -79,12 +81,21 @@ def check_params(model: OpenModel, params: GenerateParams) -> None:
         raise errors.InvalidRequest("steps", f"must be from 1 to {levels or 'the limit'}")
 
 
-def draw(model: OpenModel, wanted: Sequence[GenerateParams], on_step: OnStep) -> list[Picture]:
+def draw(
+    model: OpenModel,
+    wanted: Sequence[GenerateParams],
+    on_step: OnStep,
+    course: Course | None = None,
+) -> list[Picture]:
     """Draw one picture for each of these in one call; all but prompts and seeds must be equal.
 
-    Raises JobCancelled, torch's errors and the pipeline's own.
+    Raises JobCancelled, OutOfMemory, torch's errors and the pipeline's own. `course` is this
+    call's; without one, all of the model must be on the device.
     """
     view = _view_with_own_scheduler(model.pipeline)
+    if model.placement != RESIDENT:
+        computing_on(view, model.components[0].torch_device)
+    on_course = course or Course(model)
     latents: list[torch.Tensor | None] = [None] * len(wanted)
 
     def after_step(pipeline: Any, index: int, _: Any, tensors: dict[str, Any]) -> dict[str, Any]:
@@ -92,27 +103,51 @@ def draw(model: OpenModel, wanted: Sequence[GenerateParams], on_step: OnStep) ->
         step = Step(index, count, tensors["latents"], pipeline.scheduler)
         latents[:] = [step.of(place).latents for place in range(len(wanted))]
         on_step(step)
+        on_course.step_ended(last=index + 1 == count)
         return {}
 
     arguments = call_arguments(view, wanted)
     if "callback_on_step_end" in inspect.signature(view.__call__).parameters:
         arguments["callback_on_step_end"] = after_step
-    with torch.inference_mode():
+    with torch.inference_mode(), on_course:
         images = view(**arguments, output_type="np").images
     return [Picture(pixels, last) for pixels, last in zip(images, latents, strict=True)]
 
 
+def decoding_failed(picture: Picture) -> bool:
+    """Whether the VAE seems to have made no picture of latents that are numbers."""
+    return _latents_are_numbers(picture) and (_has_nan(picture) or _is_blank(picture))
+
+
 def check_picture(model: OpenModel, picture: Picture) -> None:
     """Refuse what is no picture. Raises GenerationFailed."""
-    latents = picture.latents
-    if not np.isfinite(picture.pixels).all() or (
-        latents is not None and not latents.isfinite().all()
-    ):
+    if _has_nan(picture) or not _latents_are_numbers(picture):
         raise errors.GenerationFailed(
             model.source.model,
             "the picture is not a number (NaN) somewhere. Its VAE or denoiser probably does not "
             f"work in {_dtype_names(model)}: set another dtype for this model.",
         )
+
+    if _is_blank(picture):
+        raise errors.GenerationFailed(
+            model.source.model,
+            "the picture is blank: all its pixels are alike, also with its VAE in float32. "
+            "Try another seed, more steps or another size.",
+        )
+
+
+def _has_nan(picture: Picture) -> bool:
+    return not np.isfinite(picture.pixels).all()
+
+
+def _is_blank(picture: Picture) -> bool:
+    """Whether all pixels are of one colour, as no denoiser paints them."""
+    image = np.asarray(picture.image())
+    return bool((image == image[:1, :1]).all())
+
+
+def _latents_are_numbers(picture: Picture) -> bool:
+    return picture.latents is None or bool(picture.latents.isfinite().all())
 
 
 def call_arguments(pipeline: Any, wanted: Sequence[GenerateParams]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from importlib.metadata import version
 
 from workshop_gpu.conductor import errors
 from workshop_gpu.worker import protocol
-from workshop_gpu.worker.batch import Batch, Drawn, divided
+from workshop_gpu.worker.batch import Batch, Drawn, Tools, divided
 from workshop_gpu.worker.devices import Device
 from workshop_gpu.worker.failures import Cancelled, Outcome, Success, attempt
 from workshop_gpu.worker.images import ImageRecord
@@ -72,19 +72,21 @@ class Engine:
 
     def _run(self, run: protocol.Run) -> None:
         for members in divided(run.members, self._mover.pipeline(run.model)):
-            batch = Batch(members, self._link, self._turns, partial(self._answer, run.model))
+            tools = Tools(self._link, self._turns, self._device, self._mover.stager)
+            answer = partial(self._answer, run.model)
+            batch = Batch(members, tools, answer, profile=run.profile)
             outcome = attempt(partial(self._draw, batch, run.model))
             if not isinstance(outcome, Success):
                 give_back(self._device)
                 for job in batch.unanswered():
-                    self._answer(run.model, job, outcome)
+                    self._answer(run.model, job, outcome, batch.phase)
 
     def _draw(self, batch: Batch, name: str) -> None:
         if not batch.start():
             return
         with self._mover.using(name) as model, self._turns.turn():
             previews = self._mover.previews(model)
-            batch.draw(model, previews, self._device, partial(self._record, name))
+            batch.draw(model, previews, partial(self._record, name))
 
     def _record(
         self, model: str, params: protocol.GenerateParams, metadata: dict[str, str]
@@ -97,21 +99,22 @@ class Engine:
             device=self._device.name,
         )
 
-    def _answer(self, model: str, job: str, outcome: Outcome[Drawn]) -> None:
+    def _answer(self, model: str, job: str, outcome: Outcome[Drawn], phase: str = "") -> None:
         self._link.cancellations.ended(job)
         memory = self._memory()
         match outcome:
             case Success(drawn):
                 self._link.send(
                     protocol.Done(
-                        job, drawn.files, drawn.seconds_s, drawn.peak_bytes, memory, drawn.batch
+                        job, drawn.files, drawn.seconds_s, drawn.peak_bytes, memory, drawn.batch,
+                        drawn.steps,
                     )
-                )
+                )  # fmt: skip
             case Cancelled():
                 self._link.send(protocol.Stopped(job, memory))
             case _:
                 broken = partial(errors.GenerationFailed, model)
-                error = self._mover.explain(outcome, "generating", broken)
+                error = self._mover.explain(outcome, "generating", broken, phase)
                 self._link.send(protocol.Failed(job, error, memory))
 
     def _memory(self) -> protocol.Memory:

@@ -1,15 +1,18 @@
 """Where each tensor of a component lies in its block of bytes, and views of a block by that.
 
-A component's weights are one block: the tensors back to back in the order of the files, each at a
-multiple of 256 bytes, so that one large copy moves them all. The layout follows from the files'
-headers and the dtypes alone, so every worker comes to the same one.
+A component's weights are one block: the tensors back to back, each at a multiple of 256 bytes, so
+that one large copy moves them all. They stand in the order of the files, but so that the tensors
+of each submodule lie together: one copy moves a submodule too. The layout follows from the files'
+headers, the module's structure and the dtypes alone, so every worker comes to the same one.
 """
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate, takewhile
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -17,7 +20,7 @@ from workshop_gpu.worker.skeletons import Origin, Skeleton, Slot
 from workshop_gpu.worker.stored import StoredTensor, content_name
 
 ALIGN_BYTES = 256
-_LAYOUT_VERSION = 1
+_LAYOUT_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -60,9 +63,33 @@ def split(skeleton: Skeleton) -> tuple[Block, Block]:
     stored = [o for o in skeleton.origins if isinstance(o.source, StoredTensor)]
     computed = [o for o in skeleton.origins if not isinstance(o.source, StoredTensor)]
     if not stored:
-        return lay_out(computed), lay_out(())
+        return lay_out(_together(skeleton.module, computed)), lay_out(())
     stored.sort(key=_place_in_files)
-    return lay_out(stored), lay_out(computed)
+    return lay_out(_together(skeleton.module, stored)), lay_out(computed)
+
+
+def _together(module: Any, origins: Sequence[Origin]) -> list[Origin]:
+    """In their order, but the tensors of each submodule one after the other.
+
+    A tensor that several submodules show belongs to what these have in common.
+    """
+    names = {id(owner): name for name, owner in module.named_modules()}
+    homes = [_home([names[id(slot.owner)] for slot in origin.slots]) for origin in origins]
+    first: dict[str, int] = {}
+    for number, home in enumerate(homes):
+        for submodule in home:
+            first.setdefault(submodule, number)
+    ranks = [
+        (*(first[submodule] for submodule in home), number) for number, home in enumerate(homes)
+    ]
+    return [origins[number] for number in sorted(range(len(origins)), key=ranks.__getitem__)]
+
+
+def _home(owners: Sequence[str]) -> list[str]:
+    """The submodules, from the outermost, that all of these owners are in: "a", "a.b"…"""
+    paths = zip(*(name.split(".") for name in owners), strict=False)
+    common = takewhile(lambda names: len({*names}) == 1, paths)
+    return list(accumulate((names[0] for names in common), "{}.{}".format))
 
 
 def lay_out(origins: Iterable[Origin]) -> Block:
@@ -79,7 +106,7 @@ def lay_out(origins: Iterable[Origin]) -> Block:
         size_bytes = prod(shape) * dtype.itemsize
         place = Place(start, size_bytes, dtype, shape, tuple(stride))
         pieces.append(Piece(place, origin.slots, source))
-        start += -(-size_bytes // ALIGN_BYTES) * ALIGN_BYTES
+        start += aligned(size_bytes)
     return Block(tuple(pieces), start)
 
 
@@ -106,6 +133,21 @@ def content_key(block: Block, files: Sequence[Path], made_by: str = "") -> str:
     return f"{kind}:{text.hexdigest()}"
 
 
+def stretch(pieces: Sequence[Piece]) -> Block:
+    """A block of these pieces alone, which lie one after the other in theirs, from 0 on."""
+    start = pieces[0].place.start
+    moved = [
+        replace(piece, place=replace(piece.place, start=piece.place.start - start))
+        for piece in pieces
+    ]
+    return Block(tuple(moved), aligned(moved[-1].place.stop))
+
+
+def aligned(size_bytes: int) -> int:
+    """What so many bytes take in a block."""
+    return -(-size_bytes // ALIGN_BYTES) * ALIGN_BYTES
+
+
 def views(block: Block, memory: torch.Tensor) -> list[torch.Tensor]:
     """A tensor for each piece over these bytes (uint8). About 3 µs each."""
     typed: dict[torch.dtype, torch.Tensor] = {}
@@ -114,8 +156,10 @@ def views(block: Block, memory: torch.Tensor) -> list[torch.Tensor]:
         place = piece.place
         if place.dtype not in typed:
             typed[place.dtype] = memory.view(place.dtype)
-        start = place.start // place.dtype.itemsize
-        shown.append(typed[place.dtype].as_strided(place.shape, place.stride, start))
+        whole = typed[place.dtype]
+        # Counted from where the storage begins, of which the memory may be a later stretch.
+        start = whole.storage_offset() + place.start // place.dtype.itemsize
+        shown.append(whole.as_strided(place.shape, place.stride, start))
     return shown
 
 

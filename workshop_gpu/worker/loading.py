@@ -10,10 +10,12 @@ from typing import Any
 import torch
 
 from workshop_gpu.conductor import errors
+from workshop_gpu.conductor.rungs import RESIDENT, Placement
 from workshop_gpu.worker.carrying import Carrier, Trip
 from workshop_gpu.worker.components import Component, OpenModel
 from workshop_gpu.worker.devices import CudaDevice, Device
 from workshop_gpu.worker.filling import BlockReader
+from workshop_gpu.worker.host_copy import OwnCopy
 from workshop_gpu.worker.layout import content_key, split
 from workshop_gpu.worker.pipelines import (
     ComponentFiles,
@@ -23,20 +25,33 @@ from workshop_gpu.worker.pipelines import (
     open_file,
     plan_model,
 )
+from workshop_gpu.worker.placements import (
+    Home,
+    apply,
+    check_placement,
+    home_in,
+    kept_beside,
+    streaming_in,
+    units_of,
+    withdraw,
+)
 from workshop_gpu.worker.pool import Part, Parts, PoolClient
 from workshop_gpu.worker.progress import LoadProgress, OnProgress
 from workshop_gpu.worker.protocol import ModelSource
 from workshop_gpu.worker.skeletons import Skeleton, build_skeleton, captured, open_by_library
+from workshop_gpu.worker.staging import Stager
 from workshop_gpu.worker.stored import OpenFiles, stored_tensors
+from workshop_gpu.worker.streaming import CardLane, Lane, PlainLane, Rotation
 from workshop_gpu.worker.turns import Turns
 
 
 @dataclass(eq=False)
 class _Journey:
-    """One block on its way to the device: where it goes, and the files that it comes from."""
+    """One block on its way: where it goes (None: to host memory only), and the files that it
+    comes from."""
 
     component: Component
-    onto: torch.Tensor
+    onto: torch.Tensor | None
     trip: Trip
     files: OpenFiles | None
     fills: bool
@@ -48,9 +63,13 @@ class _Load:
 
     model: str
     progress: LoadProgress
+    placement: Placement
+    most_bytes: int = 0
     components: list[Component] = field(default_factory=list)
     journeys: dict[int, _Journey] = field(default_factory=dict)
     files: list[OpenFiles] = field(default_factory=list)
+    rotation: Rotation | None = None
+    taken_bytes: int = 0
 
 
 class Loader:
@@ -65,6 +84,8 @@ class Loader:
         self._models: dict[str, OpenModel] = {}
         self._lingering: list[Part] = []
         self._departures = 0
+        self._lane: Lane = CardLane(self._card.streaming) if self._card else PlainLane()
+        self.stager = Stager(device, self._carrier, lambda: self.resident_bytes)
 
     # What stands on the device
 
@@ -76,8 +97,8 @@ class Loader:
     @property
     def resident_bytes(self) -> int:
         """What all models take on the device together."""
-        computed = [m.computed_bytes for m in list(self._models.values()) if m.resident]
-        return self._parts.resident_bytes + sum(computed)
+        own = [m.own_bytes for m in list(self._models.values()) if m.resident]
+        return self._parts.resident_bytes + sum(own)
 
     @property
     def lingering_bytes(self) -> int:
@@ -98,39 +119,70 @@ class Loader:
         if self._card is not None:
             self._carrier.prepare()
 
-    def load(self, source: ModelSource, on_progress: OnProgress) -> OpenModel:
-        """Bring a model to the device, opening it if it is not open.
+    def load(
+        self,
+        source: ModelSource,
+        on_progress: OnProgress,
+        placement: Placement = RESIDENT,
+        most_bytes: int = 0,
+    ) -> OpenModel:
+        """Bring a model into a placement, opening it if it is not open, from wherever it is.
 
-        Raises BadCheckpoint, NoRoom, OutOfMemory, torch's errors and the libraries' own; then
-        nothing of what this load brought is left.
+        Its weights and buffers may take `most_bytes` (0: no limit). Raises InvalidRequest,
+        BadCheckpoint, NoRoom, OutOfMemory, torch's errors and the libraries' own; then nothing of
+        what this load brought is left, nor of the model in another placement.
         """
-        there = self._models.get(source.model)
+        check_placement(placement)
+        name = source.model
+        there = self._models.get(name)
         if there is not None and (there.source != source or _is_outdated(there)):
-            self.evict(source.model)
-            self.close(source.model)
-            there = None
-        if there is not None:
-            if not there.resident:
-                self._bring_back(there, on_progress)
-            return there
-        return self._open(plan_model(source, self._device), on_progress)
+            self.evict(name)
+            self.close(name)
+        elif there is not None and there.resident:
+            if there.ordered == placement:
+                return there
+            self.evict(name)  # in place: what stays whole on the device lingers there
+        there = self._models.get(name)
+        if there is None:
+            plan = plan_model(source, self._device)
+            return self._open(plan, on_progress, placement, most_bytes)
+        self._bring_back(there, on_progress, placement, most_bytes)
+        return there
 
-    def _bring_back(self, model: OpenModel, on_progress: OnProgress) -> None:
-        load = _Load(model.source.model, LoadProgress(model.weights_bytes, on_progress))
+    def _bring_back(
+        self, model: OpenModel, on_progress: OnProgress, placement: Placement, most_bytes: int
+    ) -> None:
+        size_bytes = sum(component.size_bytes for component in model.components)
+        progress = LoadProgress(size_bytes, on_progress)
+        load = _Load(model.source.model, progress, placement, most_bytes)
         load.components.extend(model.components)
+        for component in model.components:
+            component.home = home_in(placement, component.name)
         try:
+            self.let_linger_go(keep=[c for c in model.components if c.home is Home.DEVICE])
             for component in model.components:
                 load.progress.expect(component, component.size_bytes)
                 self._send(load, component)
             self._arrive(load)
         except BaseException:
             self._undo(load)
+            for component in model.components:
+                component.leave()
             raise
-        model.resident = True
+        self._stands(model, load)
 
-    def _open(self, plan: Plan, on_progress: OnProgress) -> OpenModel:
+    def _stands(self, model: OpenModel, load: _Load) -> None:
+        """The model is where it was to be."""
+        model.rotation = load.rotation
+        model.ordered = load.placement
+        model.placement = apply(load.placement, model.pipeline, load.rotation)
+        model.stands()
+
+    def _open(
+        self, plan: Plan, on_progress: OnProgress, placement: Placement, most_bytes: int
+    ) -> OpenModel:
         name = plan.source.model
-        load = _Load(name, LoadProgress(plan.size_bytes, on_progress))
+        load = _Load(name, LoadProgress(plan.size_bytes, on_progress), placement, most_bytes)
         try:
             if plan.components:
                 for files in plan.components:
@@ -145,8 +197,9 @@ class Loader:
                 self._parts.let_go(component.part, name)
             raise
         dtypes = {part: module.dtype for part, module in modules(pipeline).items()}
-        model = OpenModel(plan.source, pipeline, tuple(load.components), dtypes, resident=True)
+        model = OpenModel(plan.source, pipeline, tuple(load.components), dtypes)
         self._models[name] = model
+        self._stands(model, load)
         return model
 
     def _open_component(self, load: _Load, plan: Plan, wanted: ComponentFiles) -> None:
@@ -161,7 +214,7 @@ class Loader:
                 skeleton = open_by_library(wanted.cls, wanted.folder, plan.dtype, wanted.variant)
         made_by = "" if mapped else f"{wanted.name} {_libraries()} {plan.dtype}"
         again = files if mapped else None
-        component = self._component(load.model, wanted.name, skeleton, wanted.files, made_by, again)
+        component = self._component(load, wanted.name, skeleton, wanted.files, made_by, again)
         load.components.append(component)
         load.progress.expect(component, wanted.size_bytes)
         self._send(load, component, files)
@@ -175,7 +228,7 @@ class Loader:
         found = {name: captured(module) for name, module in modules(pipeline).items()}
         for name, skeleton in found.items():
             made_by = f"{name} {_libraries()} {plan.dtype}"
-            component = self._component(load.model, name, skeleton, (plan.path,), made_by, None)
+            component = self._component(load, name, skeleton, (plan.path,), made_by, None)
             load.components.append(component)
             load.progress.expect(component, plan.size_bytes // len(found))
             self._send(load, component, files)
@@ -183,7 +236,7 @@ class Loader:
 
     def _component(
         self,
-        model: str,
+        load: _Load,
         name: str,
         skeleton: Skeleton,
         files: tuple[Path, ...],
@@ -192,21 +245,31 @@ class Loader:
     ) -> Component:
         weights, computed = split(skeleton)
         key = content_key(weights, files, made_by)
-        part = self._parts.get(key, weights.size_bytes, model)
+        part = self._parts.get(key, weights.size_bytes, load.model)
         component = Component(name, skeleton.module, weights, computed, part)
+        component.torch_device = self._device.torch_device
+        component.home = home_in(load.placement, name)
         if again is not None:
             component.files, component.identities = files, again.identities
         return component
 
     def _send(self, load: _Load, component: Component, files: OpenFiles | None = None) -> None:
-        """Let a block set out, unless it is there already or on its way for another component."""
-        part = component.part
-        if part.device is not None or id(part) in load.journeys:
+        """Let a block set out to the device, or to host memory where it lives there.
+
+        Not if it is there already or on its way for another component.
+        """
+        part, whole = component.part, component.home is Home.DEVICE
+        there = part.device is not None if whole else part.complete
+        self._check_limit(load, part.size_bytes if whole else 0)
+        if there or id(part) in load.journeys:
             load.progress.arrived(component, part.size_bytes)
             return
-        self.let_linger_go(keep=load.components)
-        self._check_room(load, part.size_bytes)
-        onto = self._room_for(part)
+        self.let_linger_go(keep=[c for c in load.components if c.home is Home.DEVICE])
+        if part.host is None and not whole:
+            part.host = OwnCopy(part.size_bytes)  # there is no pool: it must be somewhere
+        if whole:
+            self._check_room(load, part.size_bytes)
+        onto = self._room_for(part) if whole else None
         fills = not part.complete
 
         def on_bytes(size_bytes: int) -> None:
@@ -231,14 +294,22 @@ class Loader:
             on_bytes(part.size_bytes)
         load.journeys[id(part)] = _Journey(component, onto, trip, files, fills)
 
+    def _check_limit(self, load: _Load, size_bytes: int) -> None:
+        """Refuse what is more than the order lets the model take, before it comes."""
+        load.taken_bytes += size_bytes
+        if load.most_bytes and load.taken_bytes > load.most_bytes:
+            what = f'loading "{load.model}"'
+            raise errors.OutOfMemory(what, load.taken_bytes, load.most_bytes, "load")
+
     def _check_room(self, load: _Load, size_bytes: int) -> None:
         """A pretended device is as strict as a real one."""
         if self._card is not None:
             return
-        needed_bytes = size_bytes + sum(len(journey.onto) for journey in load.journeys.values())
+        coming = [len(each.onto) for each in load.journeys.values() if each.onto is not None]
+        needed_bytes = size_bytes + sum(coming)
         free_bytes = self._device.free_bytes(self.resident_bytes)
         if needed_bytes > free_bytes:
-            raise errors.OutOfMemory(f'loading "{load.model}"', needed_bytes, free_bytes)
+            raise errors.OutOfMemory(f'loading "{load.model}"', needed_bytes, free_bytes, "load")
 
     def _room_for(self, part: Part) -> torch.Tensor:
         if self._card is not None:
@@ -254,8 +325,12 @@ class Loader:
             part = journey.component.part
             part.device = part.device if part.device is not None else journey.onto
         for component in load.components:  # while the last bytes are still on the bus
-            component.part.residents.add(load.model)
-            component.bind_to_device()
+            if component.home is Home.DEVICE:
+                component.part.residents.add(load.model)
+                component.bind_to_device()
+            else:
+                component.bind_to_host()
+        self._stream(load)
         self._carrier.settle()
         for component in load.components:
             self._begin_to_pin(component.part)
@@ -275,8 +350,43 @@ class Loader:
         for component in load.components:
             if component.part is before:
                 component.part = now
-        if self._card is None and now.host is not None:
+        if self._card is None and now.host is not None and journey.onto is not None:
             journey.onto = now.host.tensor()
+
+    def _stream(self, load: _Load) -> None:
+        """Bring what stays of the streamed components, and set up the buffers for the rest."""
+        streamed = [c for c in load.components if c.home is Home.STREAMED]
+        units = [unit for c in streamed for unit in units_of(c.module, c.part, c.weights)]
+        plan = streaming_in(load.placement, units)
+        kept = [(c, kept_beside(c.weights, plan.of(c.part))) for c in streamed]
+        size_bytes = plan.buffers * plan.buffer_bytes
+        size_bytes += sum(each.size_bytes for _, stretches in kept for each in stretches)
+        if not streamed:
+            return
+        self._check_limit(load, size_bytes)
+        self._check_room(load, size_bytes)
+        trips = []
+        for component, stretches in kept:
+            part = component.part
+            assert part.host is not None
+            memory = self._room(sum(each.size_bytes for each in stretches))
+            sizes = [each.size_bytes for each in stretches]
+            component.kept = tuple(zip(stretches, memory.split(sizes), strict=True))
+            for each, onto in component.kept:
+                trips.append(self._carrier.upload(
+                    part.host, part.pinned, onto, lambda _: None, each.start
+                ))  # fmt: skip
+            component.bind_to_device()
+        for trip in trips:
+            trip.finish()
+        memories = [self._room(plan.buffer_bytes) for _ in range(plan.buffers)]
+        if plan.units:
+            load.rotation = Rotation(plan.units, memories, self._lane)
+
+    def _room(self, size_bytes: int) -> torch.Tensor:
+        if self._card is not None:
+            return self._card.room_for_weights(size_bytes)
+        return torch.empty(size_bytes, dtype=torch.uint8)
 
     def _begin_to_pin(self, part: Part) -> None:
         if part.pinned is None and part.host is not None:
@@ -287,6 +397,8 @@ class Loader:
         for journey in load.journeys.values():
             journey.trip.give_up()
         self._carrier.settle()
+        if load.rotation is not None:
+            load.rotation.end()
         for component in load.components:
             component.part.residents.discard(load.model)
             if not component.part.residents:
@@ -310,17 +422,22 @@ class Loader:
             model.resident = False
             self._departures += 1
             model.departure = self._departures
-            for component in model.components:
-                self._leave(component, name)
+            withdraw(model.placement, model.pipeline)
+            with self._weights_go():
+                if model.rotation is not None:
+                    model.rotation.end()
+                    model.rotation = None
+                for component in model.components:
+                    self._leave(component, name)
         freed_bytes = before_bytes - self.resident_bytes
         if not model.keeps:
             self.close(name)
         return freed_bytes
 
     def _leave(self, component: Component, model: str) -> None:
-        component.bind_to_host()
+        component.leave()
         component.part.residents.discard(model)
-        if not component.part.residents:
+        if component.home is Home.DEVICE and not component.part.residents:
             self._lingering.append(component.part)
 
     def let_linger_go(self, keep: Sequence[Component] = ()) -> bool:

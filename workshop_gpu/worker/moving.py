@@ -18,6 +18,7 @@ from workshop_gpu.worker.link import Link, Move, end_process
 from workshop_gpu.worker.loading import Loader
 from workshop_gpu.worker.pool import PoolClient
 from workshop_gpu.worker.previews import PreviewMap
+from workshop_gpu.worker.staging import Stager
 from workshop_gpu.worker.turns import Turns
 
 EXIT_DEVICE_LOST = 5
@@ -64,6 +65,11 @@ class Mover:
                 for component in found.components:
                     component.mend()
 
+    @property
+    def stager(self) -> Stager:
+        """Brings the components of a model that are on the device only while they are used."""
+        return self._loader.stager
+
     def pipeline(self, model: str) -> Any:
         """The model's pipeline, to look at its make; None if the model is not there."""
         found = self._loader.resident(model)
@@ -83,12 +89,13 @@ class Mover:
         outcome: OutOfMemory | Broken | Cancelled | errors.ErrorReport,
         what: str,
         broken: Callable[[str], errors.WorkshopError],
+        phase: str,
     ) -> errors.ErrorReport:
-        """What went wrong, as it goes to people."""
+        """What went wrong, and in which phase of the work, as it goes to people."""
         match outcome:
             case OutOfMemory(needed_bytes):
                 free_bytes = self._device.free_bytes(self.weights_bytes)
-                return errors.OutOfMemory(what, needed_bytes, free_bytes).report()
+                return errors.OutOfMemory(what, needed_bytes, free_bytes, phase).report()
             case Broken(problem):
                 return broken(problem).report()
             case errors.ErrorReport():
@@ -104,8 +111,8 @@ class Mover:
             order = self._next()
             self.quiet = False
             match order:
-                case protocol.Load(source):
-                    self._load(source)
+                case protocol.Load():
+                    self._load(order)
                 case protocol.Evict(model, load_follows):
                     self._evict(model, load_follows)
                 case None:
@@ -130,20 +137,21 @@ class Mover:
                 self._waiting.append(self._link.moves.get_nowait())
         return bool(self._waiting) and isinstance(self._waiting[0], protocol.Load)
 
-    def _load(self, source: protocol.ModelSource) -> None:
-        started = time.monotonic()
+    def _load(self, order: protocol.Load) -> None:
+        source, started = order.source, time.monotonic()
 
         def report(done_bytes: int, total_bytes: int, bytes_per_s: float) -> None:
             progress = protocol.Loading(source.model, done_bytes, total_bytes, bytes_per_s)
             self._link.send(progress)
 
-        outcome = attempt(lambda: self._loader.load(source, report))
+        load = partial(self._loader.load, source, report, order.placement, order.most_bytes)
+        outcome = attempt(load)
         if not isinstance(outcome, Success):
             self._loader.let_linger_go()
             self._keeps = False
             give_back(self._device)
             broken = partial(errors.LoadFailed, source.model)
-            error = self.explain(outcome, f'loading "{source.model}"', broken)
+            error = self.explain(outcome, f'loading "{source.model}"', broken, "load")
             self._link.send(protocol.LoadFailed(source.model, error, self._memory()))
             return
         model = outcome.value
@@ -156,6 +164,9 @@ class Mover:
                 self._memory(),
                 parts=model.part_bytes,
                 no_pool=self._loader.no_pool_because,
+                placement=model.placement,
+                roles=model.roles,
+                transient_bytes=model.transient_bytes,
             )
         )
         self._keep_no_longer()

@@ -1,0 +1,55 @@
+"""The repeated blocks of a network: the pieces by which it can be streamed."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+_MOST_IN_LISTS = 0.85
+"""A block of which lists hold so much is streamed by their elements: the up and down blocks of a
+UNet, whose sizes differ by a hundred times. A transformer's block is one piece: of its weights
+three quarters at most are in lists."""
+
+
+def repeated_blocks(network: Any) -> list[Any]:
+    """The modules that can come and go one by one while the network runs, in order of definition.
+
+    They are elements of lists of modules, so the network calls each as a whole; none is inside
+    another. What is left over stays on the device.
+    """
+    found = []
+    for child in network.children():
+        if isinstance(child, torch.nn.ModuleList):
+            found += [block for element in child for block in _divided(element)]
+        else:
+            inner = _inside(child)
+            if inner and _mostly(inner, child):
+                found += inner
+    return [block for block in found if _size_bytes(block) > 0]
+
+
+def _divided(element: Any) -> list[Any]:
+    inner = _inside(element)
+    return inner if inner and _mostly(inner, element) else [element]
+
+
+def _inside(module: Any) -> list[Any]:
+    """The blocks inside a module."""
+    return [block for each in _lists(module) for element in each for block in _divided(element)]
+
+
+def _lists(module: Any) -> Iterator[Any]:
+    """The outermost lists in a module."""
+    for child in module.children():
+        if isinstance(child, torch.nn.ModuleList):
+            yield child
+        else:
+            yield from _lists(child)
+
+
+def _mostly(blocks: list[Any], module: Any) -> bool:
+    return sum(map(_size_bytes, blocks)) >= _MOST_IN_LISTS * _size_bytes(module)
+
+
+def _size_bytes(module: Any) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in module.parameters())

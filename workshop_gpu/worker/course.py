@@ -1,0 +1,175 @@
+"""The course of one call of a pipeline: its phases, and what of the model each of them needs.
+
+First the prompt is encoded, then the denoiser runs step by step, then the VAE decodes. Staged
+components come as their phase begins and leave with its end; encoders on the CPU get their inputs
+there. All hooks are set as the call begins, and none is left when it ends.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache, partial
+from types import TracebackType
+from typing import Any
+
+import torch
+from accelerate.utils import send_to_device
+
+from workshop_gpu.conductor.rungs import DENOISER, ENCODERS, VAE, role_of
+from workshop_gpu.worker.components import Component, OpenModel
+from workshop_gpu.worker.metering import Meter
+from workshop_gpu.worker.placements import Home
+from workshop_gpu.worker.protocol import StepProfile
+from workshop_gpu.worker.staging import Stager
+
+ENCODE, DENOISE, DECODE = "encode", "denoise", "decode"
+
+
+class Course:
+    """A context for one call on the thread that draws; `phase` says how far it is.
+
+    `careful`: the VAE computes in float32 and tile by tile, whatever the model's settings.
+    `profile`: the steps are measured. Entering and changing the phase raise OutOfMemory.
+    """
+
+    def __init__(
+        self,
+        model: OpenModel,
+        stager: Stager | None = None,
+        *,
+        careful: bool = False,
+        profile: bool = False,
+    ) -> None:
+        self._model = model
+        self._stager = stager
+        self._careful = careful
+        self._tiled = careful or model.placement.tiled
+        self._profile = profile
+        self._meter: Meter | None = None
+        self._undo: list[Callable[[], object]] = []
+        self.phase = ENCODE
+
+    def __enter__(self) -> "Course":
+        try:
+            for component in self._model.components:
+                self._prepare(component)
+            self._bring(ENCODERS)
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._end()
+
+    def step_ended(self, *, last: bool) -> None:
+        """The pipeline's loop has done a step."""
+        if self._meter is not None:
+            self._meter.start_step()
+        if last:
+            self._decode()
+
+    def profiles(self) -> tuple[StepProfile, ...]:
+        """How the steps' time was spent, where they were measured."""
+        return self._meter.profiles() if self._meter is not None else ()
+
+    # Phases
+
+    def _denoise(self, *_: Any) -> None:
+        if self.phase == DENOISE:
+            return
+        self._leave(ENCODERS, VAE)
+        self.phase = DENOISE
+        self._bring(DENOISER)
+        if self._profile and self._meter is None:
+            device = self._model.components[0].torch_device
+            self._meter = Meter(on_card=device.type == "cuda")
+            if self._model.rotation is not None:
+                self._model.rotation.meter = self._meter
+
+    def _decode(self) -> None:
+        if self.phase != DECODE:
+            self._leave(ENCODERS, DENOISER)
+            self.phase = DECODE
+        self._bring(VAE)
+
+    def _bring(self, role: str) -> None:
+        for component in self._model.with_role(role):
+            if component.home is Home.STAGED and self._stager is not None:
+                self._stager.bring(component, self.phase)
+
+    def _leave(self, *roles: str) -> None:
+        for role in roles:
+            for component in self._model.with_role(role):
+                if component.home is Home.STAGED and self._stager is not None:
+                    self._stager.send_away(component)
+
+    # Hooks
+
+    def _prepare(self, component: Component) -> None:
+        module, role = component.module, role_of(component.name)
+        if role == DENOISER:
+            self._hook(module.register_forward_pre_hook(self._denoise))
+        elif role == VAE:
+            self._prepare_vae(module)
+        elif component.home is Home.CPU:
+            device = component.torch_device
+            self._hook(module.register_forward_pre_hook(_onto_cpu, with_kwargs=True))
+            self._hook(module.register_forward_hook(partial(_onto, device)))
+
+    def _hook(self, handle: Any) -> None:
+        self._undo.append(handle.remove)
+
+    def _prepare_vae(self, vae: Any) -> None:
+        """A VAE is called by its methods, where torch has no hooks: they are set in the object."""
+        for name, change in (("decode", self._decoding), ("encode", self._encoding)):
+            if method := getattr(vae, name, None):
+                setattr(vae, name, partial(change, vae, method))
+                self._undo.append(partial(delattr, vae, name))
+        if self._tiled:
+            for name in ("use_tiling", "use_slicing"):
+                if hasattr(vae, name):
+                    self._undo.append(partial(setattr, vae, name, getattr(vae, name)))
+                    setattr(vae, name, True)
+
+    def _decoding(self, vae: Any, method: Any, latents: Any, *args: Any, **options: Any) -> Any:
+        self._decode()
+        if self._careful:
+            vae.to(torch.float32)
+            latents = latents.to(torch.float32)
+        return method(latents, *args, **options)
+
+    def _encoding(self, _: Any, method: Any, *args: Any, **options: Any) -> Any:
+        self._bring(VAE)
+        return method(*args, **options)
+
+    def _end(self) -> None:
+        for undo in reversed(self._undo):
+            undo()
+        self._undo.clear()
+        self._leave(ENCODERS, DENOISER, VAE)
+        if self._model.rotation is not None:
+            self._model.rotation.settle()
+
+
+def _onto_cpu(_: Any, args: Any, kwargs: Any) -> Any:
+    return send_to_device(args, "cpu"), send_to_device(kwargs, "cpu")
+
+
+def _onto(device: torch.device, _: Any, args: Any, output: Any) -> Any:
+    return send_to_device(output, device)
+
+
+def computing_on(pipeline: Any, device: torch.device) -> None:
+    """Let a pipeline object take this device for its own, wherever its components are now."""
+    cls: Any = type(pipeline)
+    pipeline.__class__ = _class_on(cls, device)
+
+
+@lru_cache(maxsize=64)
+def _class_on(cls: Any, device: torch.device) -> Any:
+    here = property(lambda _: device)
+    return type(cls.__name__, (cls,), {"_execution_device": here, "device": here})

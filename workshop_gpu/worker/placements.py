@@ -1,0 +1,164 @@
+"""Where a component lives in a placement, and what of a streamed one stays on the device."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from itertools import groupby
+from typing import Any
+
+import msgspec
+
+from workshop_gpu.conductor import errors
+from workshop_gpu.conductor.rungs import DENOISER, ENCODERS, ROLES, VAE, Placement, role_of
+from workshop_gpu.worker.blocks import repeated_blocks
+from workshop_gpu.worker.layout import Block, Piece, stretch
+from workshop_gpu.worker.pipelines import modules
+from workshop_gpu.worker.pool import Part
+from workshop_gpu.worker.streaming import Rotation, Unit, chosen
+
+
+class Home(Enum):
+    """Where a component's weights are between jobs, and where it computes."""
+
+    DEVICE = "on the device"
+    STAGED = "in host memory; on the device while it is used"
+    STREAMED = "partly on the device; the rest comes block by block at each step"
+    CPU = "in host memory; it computes on the CPU"
+
+
+def home_in(placement: Placement, component: str) -> Home:
+    """Where this component of a pipeline lives in a placement."""
+    role = role_of(component)
+    if role in placement.on_cpu:
+        return Home.CPU
+    if role in placement.staged:
+        return Home.STAGED
+    if role == DENOISER and placement.streamed_bytes:
+        return Home.STREAMED
+    return Home.DEVICE
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A stretch of a part that stays on the device: from `start` on in the part."""
+
+    start: int
+    tensors: Block
+
+    @property
+    def size_bytes(self) -> int:
+        return self.tensors.size_bytes
+
+
+def units_of(module: Any, part: Part, weights: Block) -> list[Unit]:
+    """The blocks of a network that can be streamed, in order of definition.
+
+    A tensor that is shown outside its block as well makes the block one that stays.
+    """
+    found = []
+    for block in repeated_blocks(module):
+        inside = {id(each) for each in block.modules()}
+        touched = [
+            number
+            for number, piece in enumerate(weights.pieces)
+            if any(id(slot.owner) in inside for slot in piece.slots)
+        ]
+        if not touched:
+            continue
+        pieces = weights.pieces[touched[0] : touched[-1] + 1]
+        owners = {id(slot.owner) for piece in pieces for slot in piece.slots}
+        if len(pieces) == len(touched) and owners <= inside:
+            found.append(Unit(block, part, pieces[0].place.start, stretch(pieces)))
+    return found
+
+
+def kept_beside(weights: Block, units: Sequence[Unit]) -> list[Kept]:
+    """What of a block of weights is in none of these units."""
+    away = {unit.start + piece.place.start for unit in units for piece in unit.tensors.pieces}
+
+    def is_away(piece: Piece) -> bool:
+        return piece.place.start in away
+
+    return [
+        Kept(pieces[0].place.start, stretch(pieces))
+        for gone, run in groupby(weights.pieces, is_away)
+        if not gone and (pieces := list(run))
+    ]
+
+
+@dataclass(frozen=True)
+class Streaming:
+    """What of a model is streamed, and through how many buffers of which size."""
+
+    units: tuple[Unit, ...]
+    buffers: int
+
+    @property
+    def streamed_bytes(self) -> int:
+        return sum(unit.size_bytes for unit in self.units)
+
+    @property
+    def buffer_bytes(self) -> int:
+        """The size of one buffer."""
+        return max((unit.size_bytes for unit in self.units), default=0)
+
+    def of(self, part: Part) -> list[Unit]:
+        """The streamed units of one component's part."""
+        return [unit for unit in self.units if unit.part is part]
+
+
+def streaming_in(placement: Placement, units: Sequence[Unit]) -> Streaming:
+    """So many bytes of all denoisers' units as the placement says, spread evenly."""
+    numbers = chosen([unit.size_bytes for unit in units], placement.streamed_bytes)
+    buffers = min(max(1, placement.buffers), len(numbers))
+    return Streaming(tuple(units[number] for number in numbers), buffers)
+
+
+def check_placement(placement: Placement) -> None:
+    """Refuse what no model can be placed in here. Raises InvalidRequest."""
+    if unknown := {*placement.staged, *placement.on_cpu} - {*ROLES}:
+        raise errors.InvalidRequest("placement", f"there is no role {', '.join(sorted(unknown))}")
+    if others := sorted({*placement.on_cpu} - {ENCODERS}):
+        problem = f"only {ENCODERS} compute on the CPU, not {', '.join(others)}"
+        raise errors.InvalidRequest("placement", problem)
+    if placement.streamed_bytes < 0:
+        raise errors.InvalidRequest("streamed_bytes", "must not be negative")
+    if placement.streamed_bytes and placement.buffers < 1:
+        raise errors.InvalidRequest("buffers", "must be at least 1")
+    if placement.source not in ("", "cpu"):
+        problem = f"weights cannot come from {placement.source} yet, only from host memory"
+        raise errors.InvalidRequest("source", problem)
+
+
+def apply(ordered: Placement, pipeline: Any, rotation: Rotation | None) -> Placement:
+    """Set what else the placement asks of the pipeline. Returns what was done of it all.
+
+    Slicing is an affair of UNets; transformers have no switch for it.
+    """
+    sliced = ordered.sliced and bool(sliceable := _sliceable(pipeline))
+    for each in sliceable if sliced else ():
+        each.set_attention_slice("auto")
+    roles = {role_of(name) for name in modules(pipeline)}
+    return msgspec.structs.replace(
+        ordered,
+        staged=tuple(role for role in ordered.staged if role in roles),
+        on_cpu=tuple(role for role in ordered.on_cpu if role in roles),
+        streamed_bytes=rotation.streamed_bytes if rotation else 0,
+        tiled=ordered.tiled and any(hasattr(vae, "use_tiling") for vae in _vaes(pipeline)),
+        sliced=sliced,
+    )
+
+
+def withdraw(done: Placement, pipeline: Any) -> None:
+    """Undo what `apply` set."""
+    if done.sliced:
+        for each in _sliceable(pipeline):
+            each.set_attention_slice(None)
+
+
+def _sliceable(pipeline: Any) -> list[Any]:
+    return [each for each in modules(pipeline).values() if hasattr(each, "set_attention_slice")]
+
+
+def _vaes(pipeline: Any) -> list[Any]:
+    return [each for name, each in modules(pipeline).items() if role_of(name) == VAE]

@@ -1,0 +1,265 @@
+"""Streaming: blocks of a denoiser come to the device one after the other, at each step anew.
+
+A few buffers on the device rotate. While one block computes in its buffer, the next ones are
+copied into the others, from registered host memory and on a stream of their own; after the last
+block of a step the first of the next is already on its way. Events go both ways: a block waits for
+its bytes, and a buffer is written to again only once the block in it has computed. Nothing is ever
+copied back, since weights do not change.
+
+The order of the blocks is learned as they run: each block's follower is the one that ran after it
+the last time. A wrong guess costs a wait, never a wrong picture.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol
+
+import torch
+
+from workshop_gpu.worker.layout import Block, views
+from workshop_gpu.worker.metering import Meter
+from workshop_gpu.worker.pinning import CHUNK_BYTES
+from workshop_gpu.worker.pool import Part
+
+
+@dataclass(eq=False)
+class Unit:
+    """A block that comes and goes: its module, and its bytes from `start` on in the part.
+
+    `tensors` has its places from 0 on.
+    """
+
+    module: Any
+    part: Part
+    start: int
+    tensors: Block
+    _on_host: list[torch.Tensor] = field(default_factory=list)
+
+    @property
+    def size_bytes(self) -> int:
+        return self.tensors.size_bytes
+
+    @property
+    def host(self) -> torch.Tensor:
+        """Its bytes in host memory."""
+        assert self.part.host is not None
+        return self.part.host.tensor()[self.start : self.start + self.size_bytes]
+
+    def hide(self) -> None:
+        """Let the slots show host memory.
+
+        Whoever computes with a block outside its turn then fails aloud on a card, and never reads
+        what another block left in a buffer.
+        """
+        if not self._on_host:
+            with torch.inference_mode(False):
+                self._on_host = views(self.tensors, self.host)
+        self.put(self._on_host)
+
+    def put(self, shown: Sequence[torch.Tensor]) -> None:
+        """Let the slots show these."""
+        for piece, view in zip(self.tensors.pieces, shown, strict=True):
+            for slot in piece.slots:
+                slot.put(view)
+
+    def stretches(self) -> Iterator[tuple[int, int]]:
+        """Its bytes from 0 on, such that none lies in two registrations of host memory."""
+        begin = 0
+        while begin < self.size_bytes:
+            place = self.start + begin
+            end = min((place // CHUNK_BYTES + 1) * CHUNK_BYTES - self.start, self.size_bytes)
+            yield begin, end
+            begin = end
+
+
+@dataclass(eq=False)
+class Buffer:
+    """Memory on the device, with the unit whose bytes are there or on their way.
+
+    `shown` are the tensors of each unit over this memory, made once. `arrived` and `left` are
+    the events of the last copy into it and of the last computation with it.
+    """
+
+    memory: torch.Tensor
+    unit: Unit | None = None
+    busy: bool = False
+    arrived: Any = None
+    left: Any = None
+    shown: dict[Unit, list[torch.Tensor]] = field(default_factory=dict)
+
+    def show(self, unit: Unit) -> None:
+        """Let the unit's slots show this memory."""
+        if unit not in self.shown:
+            with torch.inference_mode(False):
+                self.shown[unit] = views(unit.tensors, self.memory)
+        unit.put(self.shown[unit])
+
+
+class Lane(Protocol):
+    """How bytes come to the device, beside what is computed there."""
+
+    def copy(self, unit: Unit, buffer: Buffer, meter: Meter | None) -> None:
+        """Send the unit's bytes, once nothing computes in the buffer any more."""
+
+    def wait(self, buffer: Buffer, meter: Meter | None) -> None:
+        """What is computed from now on has the bytes."""
+
+    def release(self, buffer: Buffer) -> None:
+        """What was computed up to now was the last in this buffer."""
+
+    def settle(self) -> None:
+        """Return once no copy is under way."""
+
+
+class PlainLane:
+    """Copies at once: for the CPU."""
+
+    def copy(self, unit: Unit, buffer: Buffer, meter: Meter | None) -> None:
+        copied = meter.copying() if meter else None
+        buffer.memory[: unit.size_bytes].copy_(unit.host)
+        if copied is not None:
+            copied()
+
+    def wait(self, buffer: Buffer, meter: Meter | None) -> None:
+        pass
+
+    def release(self, buffer: Buffer) -> None:
+        pass
+
+    def settle(self) -> None:
+        pass
+
+
+class CardLane:
+    """Copies on a stream of their own."""
+
+    def __init__(self, stream: torch.cuda.Stream) -> None:
+        self._stream = stream
+
+    def copy(self, unit: Unit, buffer: Buffer, meter: Meter | None) -> None:
+        host = unit.host
+        with torch.cuda.stream(self._stream):
+            if buffer.left is not None:
+                self._stream.wait_event(buffer.left)
+            copied = meter.copying() if meter else None
+            for begin, end in unit.stretches():
+                buffer.memory[begin:end].copy_(host[begin:end], non_blocking=True)
+            if copied is not None:
+                copied()
+            buffer.arrived = torch.cuda.Event()
+            buffer.arrived.record(self._stream)
+
+    def wait(self, buffer: Buffer, meter: Meter | None) -> None:
+        waited = meter.waiting() if meter else None
+        torch.cuda.current_stream().wait_event(buffer.arrived)
+        if waited is not None:
+            waited()
+
+    def release(self, buffer: Buffer) -> None:
+        buffer.left = torch.cuda.Event()
+        buffer.left.record(torch.cuda.current_stream())
+
+    def settle(self) -> None:
+        self._stream.synchronize()
+
+
+class Rotation:
+    """The streamed units of one model and the buffers that they come through.
+
+    Only the thread that draws may run them; nothing else may touch it while a job draws.
+    """
+
+    def __init__(self, units: Sequence[Unit], memories: Iterable[torch.Tensor], lane: Lane) -> None:
+        self._units = tuple(units)
+        self._buffers = [Buffer(memory) for memory in memories]
+        self._lane = lane
+        self._follower = dict(zip(units, [*units[1:], units[0]], strict=True))
+        self._last: Unit | None = None
+        self.meter: Meter | None = None
+        self._hooks: list[Any] = []
+        for unit in units:
+            unit.hide()
+            before, after = partial(self._enter, unit), partial(self._leave, unit)
+            self._hooks.append(unit.module.register_forward_pre_hook(before))
+            self._hooks.append(unit.module.register_forward_hook(after))
+
+    @property
+    def size_bytes(self) -> int:
+        """What the buffers take on the device."""
+        return sum(len(buffer.memory) for buffer in self._buffers)
+
+    @property
+    def streamed_bytes(self) -> int:
+        """What comes anew at each step."""
+        return sum(unit.size_bytes for unit in self._units)
+
+    def settle(self) -> None:
+        """After a job, however it ended: no unit is in its buffer and no copy under way."""
+        for buffer in self._buffers:
+            self._lane.release(buffer)
+            buffer.busy = False
+        for unit in self._units:
+            unit.hide()
+        self._lane.settle()
+        self._last = None
+        self.meter = None
+
+    def end(self) -> None:
+        """The modules are as before; the buffers are gone with the last reference to this."""
+        self.settle()
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks.clear()
+        self._buffers.clear()
+
+    def _enter(self, unit: Unit, *_: Any) -> None:
+        if self._last is not None:
+            self._follower[self._last] = unit
+        self._last = unit
+        buffer = next((each for each in self._buffers if each.unit is unit), None)
+        if buffer is None:
+            buffer = self._fetch(unit, keep=())
+        self._lane.wait(buffer, self.meter)
+        buffer.busy = True
+        buffer.show(unit)
+
+    def _leave(self, unit: Unit, *_: Any) -> None:
+        for buffer in self._buffers:
+            if buffer.unit is unit:
+                buffer.busy = False
+                self._lane.release(buffer)
+        unit.hide()
+        self._prefetch(unit)
+
+    def _prefetch(self, unit: Unit) -> None:
+        """Let the next units come, as many as there are buffers."""
+        coming: list[Unit] = []
+        follower = self._follower[unit]
+        while len(coming) < len(self._buffers) and follower not in coming:
+            coming.append(follower)
+            follower = self._follower[follower]
+        there = {each.unit for each in self._buffers}
+        for wanted in coming:
+            if wanted not in there:
+                self._fetch(wanted, keep=coming)
+
+    def _fetch(self, unit: Unit, keep: Sequence[Unit]) -> Buffer:
+        free = [each for each in self._buffers if not each.busy and each.unit not in keep]
+        buffer = free[0]
+        buffer.unit = None  # should the copy fail, the buffer holds nothing
+        self._lane.copy(unit, buffer, self.meter)
+        buffer.unit = unit
+        return buffer
+
+
+def chosen(sizes: Sequence[int], wanted_bytes: int) -> list[int]:
+    """Which units are streamed, by number: so many bytes or a little more, spread evenly."""
+    total_bytes, so_far_bytes, streamed_bytes = sum(sizes), 0, 0
+    numbers = []
+    for number, size_bytes in enumerate(sizes):
+        so_far_bytes += size_bytes
+        if streamed_bytes * total_bytes < wanted_bytes * so_far_bytes:
+            streamed_bytes += size_bytes
+            numbers.append(number)
+    return numbers
