@@ -11,6 +11,7 @@ from importlib.metadata import version
 from workshop_gpu.conductor import errors
 from workshop_gpu.worker import protocol
 from workshop_gpu.worker.batch import Batch, Drawn, Tools, divided
+from workshop_gpu.worker.bus import bus_bytes_per_s
 from workshop_gpu.worker.devices import Device
 from workshop_gpu.worker.failures import Cancelled, Outcome, Success, attempt
 from workshop_gpu.worker.images import ImageRecord
@@ -42,6 +43,7 @@ class Engine:
                 total_bytes=self._device.total_bytes,
                 memory=self._memory(),
                 versions=self._versions,
+                bus_bytes_per_s=bus_bytes_per_s(self._device.torch_device),
             )
         )
         cache_may_hold_memory = False

@@ -1,0 +1,181 @@
+"""Streaming alone: which blocks come, in which order, and what a failure leaves."""
+
+from typing import Any
+
+import pytest
+
+SIDE = 8
+
+
+def network(blocks: int = 5) -> Any:
+    """A net whose blocks run in another order than they are defined in."""
+    import torch
+
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = torch.nn.Linear(SIDE, SIDE)
+            self.blocks = torch.nn.ModuleList(torch.nn.Linear(SIDE, SIDE) for _ in range(blocks))
+            self.stumbles_at = -1
+
+        def forward(self, values: Any) -> Any:
+            values = self.first(values)
+            for number in reversed(range(blocks)):
+                if number == self.stumbles_at:
+                    raise RuntimeError("stumbled")
+                values = torch.tanh(self.blocks[number](values))
+            return values
+
+    torch.manual_seed(0)
+    return Net().eval()
+
+
+class Watched:
+    """The lane of the CPU, which counts what comes before it is asked for and what too late."""
+
+    def __init__(self) -> None:
+        from workshop_gpu.worker.streaming import PlainLane
+
+        self._lane = PlainLane()
+        self.copies = 0
+
+    def copy(self, *arguments: Any) -> None:
+        self.copies += 1
+        self._lane.copy(*arguments)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._lane, name)
+
+
+def streamed(net: Any, wanted_bytes: int, buffers: int = 2) -> tuple[Any, Watched]:
+    """The net's rotation, all of whose weights are in one part in host memory."""
+    import torch
+
+    from workshop_gpu.conductor.rungs import Placement
+    from workshop_gpu.worker.host_copy import OwnCopy
+    from workshop_gpu.worker.layout import bind, split
+    from workshop_gpu.worker.placements import streaming_in, units_of
+    from workshop_gpu.worker.pool import Part
+    from workshop_gpu.worker.skeletons import captured
+    from workshop_gpu.worker.streaming import Rotation
+
+    weights, _ = split(captured(net))
+    host = OwnCopy(weights.size_bytes)
+    part = Part("net", weights.size_bytes, host, complete=True, in_pool=False)
+    given = [piece.source.clone() for piece in weights.pieces]
+    bind(weights, host.tensor())
+    for piece, source in zip(weights.pieces, given, strict=True):
+        piece.slots[0].tensor.data.copy_(source)
+    placement = Placement(streamed_bytes=wanted_bytes, buffers=buffers)
+    plan = streaming_in(placement, units_of(net, part, weights))
+    memories = [torch.empty(plan.buffer_bytes, dtype=torch.uint8) for _ in range(plan.buffers)]
+    lane = Watched()
+    return Rotation(plan.units, memories, lane), lane
+
+
+def output(net: Any) -> Any:
+    import torch
+
+    with torch.inference_mode():
+        return net(torch.linspace(-1, 1, SIDE).repeat(2, 1))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "wanted_bytes", "numbers"),
+    [
+        ([10, 10, 10, 10], 20, [0, 2]),
+        ([10, 10, 10, 10], 1, [0]),
+        ([10, 10, 10, 10], 11, [0, 3]),
+        ([10, 10, 10, 10], 400, [0, 1, 2, 3]),
+        ([1, 1, 100, 1, 1], 3, [0, 2]),
+        ([10, 10, 10], 0, []),
+        ([], 5, []),
+    ],
+)
+def test_blocks_are_chosen_evenly_and_never_too_few(
+    sizes: list[int], wanted_bytes: int, numbers: list[int]
+) -> None:
+    from workshop_gpu.worker.streaming import chosen
+
+    assert chosen(sizes, wanted_bytes) == numbers
+
+
+@pytest.mark.parametrize("buffers", [1, 2, 3, 9])
+def test_the_order_is_learned_and_then_nothing_comes_too_late(
+    buffers: int,
+) -> None:
+    import torch
+
+    net = network()
+    expected = output(net)
+    rotation, lane = streamed(net, 10**6, buffers)
+    for _ in range(2):  # in the second one the way from the last block to the first is learned
+        assert torch.equal(output(net), expected)
+    lane.copies = 0
+    asked_for_in_vain = []
+    fetch = rotation._fetch
+    rotation._fetch = lambda unit, keep: asked_for_in_vain.append(not keep) or fetch(unit, keep)
+    for _ in range(3):
+        assert torch.equal(output(net), expected)
+    blocks = len(net.blocks)
+    assert not any(asked_for_in_vain)
+    assert lane.copies == (0 if buffers >= blocks else 3 * blocks), "each block comes once a pass"
+
+
+def test_a_pass_that_broke_off_leaves_nothing_that_the_next_one_sees() -> None:
+    import torch
+
+    net = network()
+    expected = output(net)
+    rotation, _ = streamed(net, 10**6)
+    for stumble in range(5):
+        net.stumbles_at = stumble
+        with pytest.raises(RuntimeError, match="stumbled"):
+            output(net)
+        rotation.settle()
+        net.stumbles_at = -1
+        assert torch.equal(output(net), expected), stumble
+        rotation.settle()
+
+
+def test_at_its_end_the_network_is_bare_and_shows_host_memory() -> None:
+    import torch
+
+    net = network()
+    expected = output(net)
+    rotation, _ = streamed(net, 10**6)
+    output(net)
+    rotation.end()
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in net.modules())
+    assert torch.equal(output(net), expected)
+    assert rotation.size_bytes == 0
+
+
+def test_a_block_that_shares_a_tensor_with_others_stays() -> None:
+    from workshop_gpu.worker.host_copy import OwnCopy
+    from workshop_gpu.worker.layout import split
+    from workshop_gpu.worker.placements import units_of
+    from workshop_gpu.worker.pool import Part
+    from workshop_gpu.worker.skeletons import captured
+
+    net = network()
+    net.blocks[1].weight = net.first.weight
+    weights, _ = split(captured(net))
+    part = Part("net", weights.size_bytes, OwnCopy(weights.size_bytes), True, in_pool=False)
+    found = units_of(net, part, weights)
+    assert [unit.module for unit in found] == [net.blocks[n] for n in (0, 2, 3, 4)]
+
+
+def test_the_profile_of_each_step_adds_up() -> None:
+    from workshop_gpu.worker.metering import Meter
+
+    net = network()
+    rotation, _ = streamed(net, 10**6)
+    rotation.meter = meter = Meter(on_card=False)
+    for _ in range(3):
+        output(net)
+        meter.start_step()
+    profiles = meter.profiles()
+    assert len(profiles) == 3
+    assert all(each.copy_s > 0 and each.wait_s == each.copy_s for each in profiles)
+    assert all(each.compute_s > 0 for each in profiles)
