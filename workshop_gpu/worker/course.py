@@ -138,7 +138,7 @@ class Course:
     def _decoding(self, vae: Any, method: Any, latents: Any, *args: Any, **options: Any) -> Any:
         self._decode()
         if self._careful:
-            vae.to(torch.float32)
+            vae.float()
             latents = latents.to(torch.float32)
         return method(latents, *args, **options)
 
