@@ -105,9 +105,14 @@ class Carrier:
         """Set up the trays, which else the first block waits for."""
         self._ready_trays()
 
-    def pin(self, host: HostCopy) -> Pinned | None:
-        """Begin to register this copy, for a card."""
-        return self._pinning.begin(host.tensor()) if self._pinning else None
+    def pin(self, host: HostCopy, begun: Pinned | None, *, at_once: bool) -> Pinned | None:
+        """Begin to register this copy with a card, if nobody has; `at_once`: and wait for it."""
+        if self._pinning is None:
+            return None
+        pinned = begun or self._pinning.begin(host.tensor())
+        if at_once:
+            self._pinning.complete(pinned)
+        return pinned
 
     def carry(
         self,

@@ -7,6 +7,7 @@ pool. So a model comes back exactly as it was, however often it left.
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -191,7 +192,7 @@ class OpenModel:
         parts = {id(c.part): c.part for c in self._homed(Home.DEVICE)}
         return tuple(PartBytes(part.digest, part.size_bytes) for part in parts.values())
 
-    @property
+    @cached_property
     def roles(self) -> tuple[RoleBytes, ...]:
         """What each role's weights take in all, and the blocks of its denoiser."""
         found = []
@@ -213,6 +214,10 @@ class OpenModel:
     def keeps(self) -> bool:
         """Whether it may stay open after it left the device."""
         return all(component.keeps for component in self.components)
+
+    def has_on_device(self, role: str) -> bool:
+        """Whether all components of the role stay on the device."""
+        return all(each.home is Home.DEVICE for each in self.with_role(role))
 
     def with_role(self, role: str) -> list[Component]:
         return [each for each in self.components if role_of(each.name) == role]

@@ -333,7 +333,7 @@ class Loader:
         self._stream(load)
         self._carrier.settle()
         for component in load.components:
-            self._begin_to_pin(component.part)
+            self._begin_to_pin(component.part, at_once=component.home is Home.STREAMED)
         self._end(load)
         load.progress.finish()
 
@@ -341,7 +341,8 @@ class Loader:
         digest = journey.trip.finish()
         if not journey.fills:
             return
-        self._carrier.check_numbers(journey.component.weights, journey.onto)
+        if journey.onto is not None:
+            self._carrier.check_numbers(journey.component.weights, journey.onto)
         if journey.files is not None:
             journey.files.check_unchanged()
         journey.component.forget_sources()
@@ -388,9 +389,10 @@ class Loader:
             return self._card.room_for_weights(size_bytes)
         return torch.empty(size_bytes, dtype=torch.uint8)
 
-    def _begin_to_pin(self, part: Part) -> None:
-        if part.pinned is None and part.host is not None:
-            part.pinned = self._carrier.pin(part.host)
+    def _begin_to_pin(self, part: Part, *, at_once: bool) -> None:
+        """`at_once`: its first use would be slower by more than that takes."""
+        if part.host is not None:
+            part.pinned = self._carrier.pin(part.host, part.pinned, at_once=at_once)
 
     def _undo(self, load: _Load) -> None:
         """Nothing is under way any more, and the device has nothing of this load."""

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from workshop_gpu.conductor import errors
+from workshop_gpu.conductor.rungs import VAE
 from workshop_gpu.worker import protocol
 from workshop_gpu.worker.components import OpenModel
 from workshop_gpu.worker.devices import CudaDevice, Device
@@ -144,6 +145,7 @@ class Mover:
             progress = protocol.Loading(source.model, done_bytes, total_bytes, bytes_per_s)
             self._link.send(progress)
 
+        changes = self._loader.resident(source.model) is not None
         load = partial(self._loader.load, source, report, order.placement, order.most_bytes)
         outcome = attempt(load)
         if not isinstance(outcome, Success):
@@ -169,13 +171,14 @@ class Mover:
                 transient_bytes=model.transient_bytes,
             )
         )
+        self._keeps = self._keeps or changes  # what it had in its other placement
         self._keep_no_longer()
         self._prepare_previews(model)
 
     def _prepare_previews(self, model: OpenModel) -> None:
         """After the model is ready: nobody waits for a preview's colours."""
         previews = self.previews(model)
-        if previews.untouched:
+        if previews.untouched and model.has_on_device(VAE):
             with self._turns.turn():
                 attempt(lambda: previews.guess_from_decoder(model.pipeline))
 
@@ -193,7 +196,7 @@ class Mover:
             memory = protocol.Memory(
                 max(0, memory.used_bytes - kept_bytes), max(0, memory.ours_bytes - kept_bytes)
             )
-        elif self._loader.let_linger_go() or self._keeps:
+        elif self._loader.let_linger_go() or self._keeps or freed_bytes:
             self._return_memory()
             memory = self._memory()
         self._link.send(protocol.Evicted(model, freed_bytes, memory))

@@ -83,9 +83,13 @@ class Pinning:
     def at_once(self, memory: torch.Tensor) -> Pinned:
         """Memory that is registered when this returns, as far as the driver lets us."""
         pinned = Pinned(memory)
+        self.complete(pinned)
+        return pinned
+
+    def complete(self, pinned: Pinned) -> None:
+        """Register what is not yet, without pauses."""
         while pinned.register_next(self._problems):
             pass
-        return pinned
 
     def _work_for_ever(self) -> None:
         while True:

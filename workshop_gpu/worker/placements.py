@@ -55,21 +55,23 @@ def units_of(module: Any, part: Part, weights: Block) -> list[Unit]:
 
     A tensor that is shown outside its block as well makes the block one that stays.
     """
-    found = []
-    for block in repeated_blocks(module):
-        inside = {id(each) for each in block.modules()}
-        touched = [
-            number
-            for number, piece in enumerate(weights.pieces)
-            if any(id(slot.owner) in inside for slot in piece.slots)
-        ]
-        if not touched:
-            continue
-        pieces = weights.pieces[touched[0] : touched[-1] + 1]
-        owners = {id(slot.owner) for piece in pieces for slot in piece.slots}
-        if len(pieces) == len(touched) and owners <= inside:
-            found.append(Unit(block, part, pieces[0].place.start, stretch(pieces)))
-    return found
+    blocks = repeated_blocks(module)
+    inside = {id(each): number for number, block in enumerate(blocks) for each in block.modules()}
+    found: dict[int, list[int]] = {}
+    staying: set[int | None] = set()
+    for index, piece in enumerate(weights.pieces):
+        numbers = {inside.get(id(slot.owner)) for slot in piece.slots}
+        number = numbers.pop() if len(numbers) == 1 else None
+        if number is not None:
+            found.setdefault(number, []).append(index)
+        staying |= numbers
+    units = []
+    for number, indices in sorted(found.items()):
+        first, last = indices[0], indices[-1]
+        if number not in staying and last - first + 1 == len(indices):
+            pieces = weights.pieces[first : last + 1]
+            units.append(Unit(blocks[number], part, pieces[0].place.start, stretch(pieces)))
+    return units
 
 
 def kept_beside(weights: Block, units: Sequence[Unit]) -> list[Kept]:
