@@ -3,6 +3,8 @@
 import hashlib
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -11,8 +13,10 @@ import pytest
 from PIL import Image
 
 from tests.api.kernels import RunningKernel
-from tests.api.people import Person
+from tests.api.people import TURBO, WAIT_S, Person
 from tests.serverprocess import ServerProcess
+from workshop_gpu.client import Client
+from workshop_gpu.client.words import Progress, describe
 
 LONG = {"model": "shapes", "steps": 20}
 SHORT = {"model": "shapes", "steps": 3}
@@ -28,9 +32,21 @@ def free_port() -> int:
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ServerProcess]:
     """A server that comes back at the same address."""
-    process = ServerProcess(folder=tmp_path, port=free_port())
+    # Each picture is drawn alone, so that it does not matter who waits together with whom.
+    args = ("--WorkshopGPU.batch_limit=1",)
+    process = ServerProcess(folder=tmp_path, port=free_port(), args=args)
     with process:
         yield process
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+def digest(image: Image.Image) -> str:
+    return hashlib.sha256(image.tobytes()).hexdigest()
 
 
 def pixels(person: Person, job: dict[str, Any]) -> list[str]:
@@ -38,7 +54,7 @@ def pixels(person: Person, job: dict[str, Any]) -> list[str]:
     found = []
     for image in job["images"]:
         png = person.http.get(str(person.http.base_url.join(image["url"]))).raise_for_status()
-        found.append(hashlib.sha256(Image.open(BytesIO(png.content)).tobytes()).hexdigest())
+        found.append(digest(Image.open(BytesIO(png.content))))
     return found
 
 
@@ -52,27 +68,32 @@ def running(person: Person, job: str) -> None:
 
 
 def test_nothing_that_was_accepted_is_lost_when_the_server_is_killed(
-    server: ServerProcess,
+    server: ServerProcess, stack: ExitStack
 ) -> None:
-    people = [Person(server, name) for name in ("ada", "bob", "cleo", "dan")]
-    ada, bob, _, dan = people
+    told: list[Progress] = []
+    client = stack.enter_context(Client(server.url, server.token))
+    thread = stack.enter_context(ThreadPoolExecutor(1))
+    names = ("ada", "bob", "cleo", "dan")
+    ada, bob, cleo, dan = (stack.enter_context(Person(server, name)) for name in names)
     done = ada.ended(ada.submit(model="shapes", steps=2, seed=1)["id"])
     picture = pixels(ada, done)
     first = ada.submit(**LONG, seed=2, images=2)
     running(ada, first["id"])
-    waiting = [each.submit(**SHORT, seed=3) for each in (dan, bob, people[2])]
+    waiting = [each.submit(**SHORT, seed=3) for each in (dan, bob, cleo)]
     unwanted = bob.submit(**SHORT, seed=6)
     cancelled = bob.http.delete(f"api/jobs/{unwanted['id']}").json()
     hold = bob.hold("shapes")
     with RunningKernel(server, "faces.ipynb") as own:
         with own.person() as notebook:
             asked = notebook.submit(**SHORT, seed=3)
+        handle = client.submit(TURBO["prompt"], "shapes", steps=3, seed=3)
+        picture_of_client = thread.submit(handle.wait, WAIT_S, told.append)
         server.kill()
         server.start()
 
     status = ada.get("api/status")
     order = [job["id"] for job in status["running"] + status["waiting"]]
-    assert order == [job["id"] for job in (first, *waiting, asked)]
+    assert order == [job["id"] for job in (first, *waiting, asked)] + [handle.id]
     assert ada.get(f"api/jobs/{done['id']}") == done
     assert pixels(ada, done) == picture
     assert bob.get(f"api/jobs/{cancelled['id']}") == cancelled
@@ -90,5 +111,6 @@ def test_nothing_that_was_accepted_is_lost_when_the_server_is_killed(
     again = [ada.submit(**LONG, seed=3)["id"], ada.submit(**SHORT, seed=3)["id"]]
     assert pixels(ada, both)[1:] == pixels(ada, ada.ended(again[0]))
     assert pixels(dan, drawn) == pixels(ada, ada.ended(again[1]))
-    for each in people:
-        each.http.close()
+    (shown,) = picture_of_client.result(WAIT_S)
+    assert digest(shown) == pixels(dan, drawn)[0]
+    assert any("does not answer; trying again" in describe(progress).text for progress in told)
