@@ -66,6 +66,31 @@ def test_what_is_settled_outlives_the_end_of_the_process(tmp_path):
     assert [entry.id for entry in asyncio.run(scenario())] == [an_id(n) for n in range(50)]
 
 
+def test_a_name_that_is_no_text_keeps_nobody_else_from_the_disk(tmp_path):
+    path = tmp_path / "journal.sqlite3"
+    asyncio.run(written(path, an_entry(1, notebook="/caf\udce9.ipynb"), an_entry(2)))
+    assert [entry.notebook for entry in asyncio.run(read(path))] == ["/caf?.ipynb", ""]
+
+
+def test_a_fault_of_ours_is_told_to_those_who_wait_and_ends_nothing(tmp_path):
+    path = tmp_path / "journal.sqlite3"
+
+    async def scenario():
+        journal = a_journal(path)
+        await journal.open()
+        commit, journal._commit = journal._commit, None
+        journal.put(an_entry(1))
+        await journal.settled()
+        fault = journal.fault_of(an_id(1))
+        journal._commit = commit
+        journal.put(an_entry(2))
+        await journal.close()
+        return fault
+
+    assert asyncio.run(scenario())
+    assert [entry.id for entry in asyncio.run(read(path))] == [an_id(1), an_id(2)]
+
+
 def test_a_forgotten_job_is_gone_also_where_it_was_not_written_yet(tmp_path):
     path = tmp_path / "journal.sqlite3"
 

@@ -134,7 +134,8 @@ class Journal:
             await asyncio.get_running_loop().run_in_executor(
                 self._disk, self._commit, batch, accounts
             )
-        except (sqlite3.Error, OSError) as error:
+        except Exception as error:
+            # Also a fault of ours must not end the writing: nobody would be told any more.
             await self._failed(batch, error)
         else:
             if self._fault:

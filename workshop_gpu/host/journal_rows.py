@@ -51,7 +51,12 @@ def row_of(entry: Entry) -> dict[str, Any]:
     for column in _AS_JSON:
         value = row[column]
         row[column] = None if value is None else msgspec.json.encode(value).decode()
-    return row
+    # Paths and names may hold what is no text; it must not keep others' jobs from the disk.
+    return {name: _text(value) if isinstance(value, str) else value for name, value in row.items()}
+
+
+def _text(value: str) -> str:
+    return value.encode(errors="replace").decode()
 
 
 def entry_of(row: sqlite3.Row) -> Entry:
