@@ -62,7 +62,8 @@ def test_memory_that_runs_out_while_decoding_is_an_error_and_no_picture() -> Non
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 @pytest.mark.parametrize("where", ["pixels", "latents"])
 def test_a_picture_that_is_not_a_number_somewhere_is_an_error(bad: float, where: str) -> None:
-    pixels, latents = np.zeros((8, 8, 3), np.float32), torch.zeros(1, 4, 1, 1)
+    pixels = np.linspace(0.0, 1.0, 8 * 8 * 3, dtype=np.float32).reshape(8, 8, 3)
+    latents = torch.zeros(1, 4, 1, 1)
     source = ModelSource("sd", "diffusers", "/nowhere")
     model: Any = SimpleNamespace(source=source, dtypes={"vae": torch.float16})
     check_picture(model, Picture(pixels, latents))
