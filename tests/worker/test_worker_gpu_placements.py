@@ -12,8 +12,9 @@ from PIL import Image
 
 from tests.worker.bare_pipelines import same_pixels
 from tests.worker.small_pipelines import save_flux, save_sd1, save_sd3, save_sdxl
+from tests.worker.test_worker_gpu import MEBIBYTE, crowded_card, given_back
 from tests.worker.test_worker_placements import EXACT
-from tests.worker.worker_host import START_S, Host, params, source_of
+from tests.worker.worker_host import ASSETS, START_S, Host, params, source_of
 from workshop_gpu.conductor.rungs import ENCODERS, RESIDENT, ROLES, VAE, Placement
 from workshop_gpu.worker import protocol
 
@@ -88,9 +89,7 @@ def test_encoders_on_the_cpu_draw_nearly_the_same_picture(card: Host, folder: Pa
     card.ask(protocol.Evict("placed"), protocol.Evicted)
 
 
-def test_a_cancelled_or_failed_job_leaves_the_streamed_model_as_it_was(
-    card: Host, folder: Path
-) -> None:
+def test_a_cancelled_job_leaves_the_streamed_model_as_it_was(card: Host, folder: Path) -> None:
     placed(card, folder, Placement(staged=(ENCODERS, VAE), streamed_bytes=ALL), "bfloat16")
     expected, _ = drawn(card)
     for _ in range(3):
@@ -101,8 +100,18 @@ def test_a_cancelled_or_failed_job_leaves_the_streamed_model_as_it_was(
         card.until(protocol.Stopped)
         image, _ = drawn(card)
         assert same_pixels(image, expected)
-    huge = params(width=65_536, height=65_536, steps=1)
-    failed = card.ask(protocol.Run("huge", "placed", huge), protocol.Failed)
+    card.ask(protocol.Evict("placed"), protocol.Evicted)
+
+
+def test_out_of_memory_names_its_phase_and_leaves_the_streamed_model_as_it_was(card: Host) -> None:
+    low = Placement(staged=(ENCODERS, VAE), streamed_bytes=ALL)
+    placed(card, ASSETS / "shapes", low, "bfloat16")
+    expected, _ = drawn(card)
+    large = protocol.Run("large", "placed", params(width=2048, height=2048, steps=1))
+    card.ask(large, protocol.Done)  # its kernels are loaded now; only tensors can be too many
+    given_back(card)
+    with crowded_card(free_bytes=64 * MEBIBYTE):
+        failed = card.ask(large, protocol.Failed)
     assert failed.error.kind == "out_of_memory"
     assert failed.error.facts["phase"] in ("encode", "denoise", "decode")
     image, _ = drawn(card)
