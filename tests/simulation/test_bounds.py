@@ -1,11 +1,12 @@
 """How long anyone is overtaken, and how far shares may drift apart: in random rooms."""
 
 import hypothesis.strategies as st
+import msgspec
 from hypothesis import HealthCheck, Phase, given, settings
 
 from workshop_gpu.conductor.settings import Settings
 from workshop_gpu.simulation.policies import POLICIES
-from workshop_gpu.simulation.room import Gpus, LoadTimes, Models, People, Room
+from workshop_gpu.simulation.room import Gpus, LoadTimes, Models, People, Room, read_room
 from workshop_gpu.simulation.simulation import play
 
 HOURS = 0.07
@@ -75,3 +76,10 @@ def test_who_always_has_a_job_waiting_gets_as_many_gpu_seconds_as_anybody_up_to_
     for name, habits in room.participants.items():
         if habits.backlog:
             assert max(got_s.values()) - got_s[name] <= bound_s + 0.01
+
+
+def test_what_prepares_a_due_jobs_model_is_kept_for_it_though_one_more_would_be_worth_it() -> None:
+    """With one GPU there is none that could load it too; others began there in between."""
+    room = msgspec.structs.replace(read_room("always"), hours=0.45)
+    record = play(room, POLICIES["conductor-rebuild"], seed=1)
+    assert record.overtaken_max_s <= Settings().patience_s + 10.0 + 5.44

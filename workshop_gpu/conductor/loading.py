@@ -33,7 +33,10 @@ def load(look: Look, job: Job) -> Order | None:
         _keep_for(look, claim, loading)
         return None
     order = _make_it_ready(look, claim, placing, anew=not (ready or coming)) if possible else None
-    if order is None and not coming and (claim.due or not ready):
+    if order is None and coming:
+        # One more would be worth it and cannot be had: what prepares the model is all there is.
+        _keep_for(look, claim, loading)
+    elif order is None and (claim.due or not ready):
         _wait_for_room(look, claim, placing, alone=not ready)
     return order
 

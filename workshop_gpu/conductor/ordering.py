@@ -12,6 +12,10 @@ MOST_MARKED = 32
 are when they come to the front."""
 
 _MOST_RINGING = 32
+_TICK_S = 1.0
+"""Time is told about so often: a job falls due with the last time before its patience is over, not
+with the first one after it."""
+
 _SLACK_S = 0.1
 """A start time that is wrong by less is left as it is: corrections are mostly tiny."""
 
@@ -76,7 +80,7 @@ class Ordering:
         for job in self._state.queue.before(model, key, MOST_MARKED):
             if job.overtaken_s is None:
                 job.overtaken_s = now
-                due_s = now + max(0.0, patience_s - ahead_s)
+                due_s = now + max(0.0, patience_s - ahead_s - _TICK_S)
                 self._state.timers.set(due_s, job.sequence, Alarm.DUE, job.id)
             ahead_s += job.cost_s
 
