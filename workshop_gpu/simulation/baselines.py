@@ -5,6 +5,7 @@ They know no shares, no patience, and no limit of waiting jobs. A job goes where
 it has one loaded, and no model leaves that a job uses or is about to use.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 
 from workshop_gpu.conductor import effects, events
@@ -27,7 +28,7 @@ class _Device:
     """The job for which it evicts and loads."""
 
 
-class Baseline:
+class Baseline(ABC):
     """What all have in common: the queue, the account of what is where, the orders."""
 
     def __init__(self, models: dict[str, Models]) -> None:
@@ -66,9 +67,9 @@ class Baseline:
         given = [device.given for device in self._devices.values() if device.given]
         return [job.job for job in given + self._queue]
 
+    @abstractmethod
     def _go_on(self) -> None:
         """Gives all orders that can be given now."""
-        raise NotImplementedError
 
     def _has_room(self, device: _Device, model: str) -> bool:
         here = [*device.ready, model, *([device.coming] if device.coming else [])]
