@@ -149,7 +149,7 @@ class WorkshopGPU(ExtensionApp):
 
     default_placement = CaselessStrEnum(
         list(names()),
-        "resident",
+        "auto",
         help='Where models live of which models.toml does not say it: "auto" (the planner decides) '
         'or the name of a rung; "resident": on the GPU as a whole, or not at all.',
     ).tag(config=True)

@@ -1,9 +1,41 @@
 """Measuring a model's placements on this machine."""
 
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
 import pytest
 
 from workshop_gpu.cli import main
 from workshop_gpu.conductor.learned import Learned, Weighed
+
+
+def test_what_was_measured_is_shown_plotted_and_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plot = tmp_path / "tune.svg"
+    arguments = ["tune", "shapes", "--device", "cpu:200MB", "--sizes", "64x64", "--steps", "2"]
+    arguments += ["--rungs", "resident", "staged", "--plot", str(plot)]
+    assert main([*arguments, "--data-folder", str(tmp_path)]) == 0
+    head, whole, staged = capsys.readouterr().out.splitlines()
+    assert head.split() == [
+        "RUNG",
+        "SIZE",
+        "ON",
+        "THE",
+        "GPU",
+        "WORKING",
+        "STEP",
+        "JOB",
+        "EXPECTED",
+    ]
+    assert whole.split()[:4] == ["resident", "64x64", "21", "MB"]
+    assert staged.split()[:4] == ["staged", "64x64", "15", "MB"]
+    measured = json.loads((tmp_path / "measured.json").read_text())["learned"]
+    assert list(measured["placed_s"]) == ["encoders staged, vae staged/2/shapes"]
+    assert measured["steps_s"]["shapes"]
+    points = ElementTree.fromstring(plot.read_text()).iter("{http://www.w3.org/2000/svg}circle")
+    assert len(list(points)) == 2
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,98 @@
+"""Models on every rung of the ladder, through the real worker: the picture is the same."""
+
+import asyncio
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from workshop_gpu.catalogue.catalogue import Catalogue
+from workshop_gpu.conductor.ladder import RUNGS, Rung, Streams
+from workshop_gpu.host.devices import find_devices
+from workshop_gpu.host.records import JobRecord, Participant
+from workshop_gpu.host.runtime import Runtime, RuntimeSettings
+from workshop_gpu.worker.protocol import GenerateParams
+
+ANN = Participant("ann", "Ann")
+PARAMS = GenerateParams(prompt="a red circle", seed=7, steps=4, guidance=5.0, width=64, height=64)
+ROOMY, TIGHT = "cpu:500MB", "cpu:24MB"
+RESIDENT_MB = 21.2
+"""What the shipped model's weights take as a whole."""
+
+
+def runtime_on(device: str, folder: Path) -> Runtime:
+    catalogue = Catalogue(default_placement="auto")
+    settings = RuntimeSettings(tuple(find_devices([device])), folder, threads=1)
+    return Runtime(settings, catalogue)
+
+
+async def drawn(runtime: Runtime, placement: str = "") -> tuple[JobRecord, np.ndarray]:
+    record = await runtime.submit(ANN, "shapes", PARAMS, placement=placement)
+    record = await asyncio.wait_for(runtime.finished(record.id), 250)
+    assert record.view is not None
+    assert record.view.error is None, record.view.error
+    with Image.open(runtime.images.path(record.id, 0)) as picture:
+        return record, np.asarray(picture).astype(int)
+
+
+def placements_of(runtime: Runtime) -> list[str]:
+    return [slot.placement for slot in runtime.snapshot().slots]
+
+
+def words(rung: Rung) -> str:
+    """How a slot names it: two rungs that differ in how much they stream have one name."""
+    return next(each.words for each in RUNGS if _alike(each, rung))
+
+
+def _alike(one: Rung, other: Rung) -> bool:
+    streams = (Streams.NOTHING in {one.streams, other.streams}) and one.streams != other.streams
+    return one.placement == other.placement and not streams
+
+
+@pytest.fixture(scope="module")
+def resident(tmp_path_factory: pytest.TempPathFactory) -> np.ndarray:
+    async def scenario() -> np.ndarray:
+        async with runtime_on(ROOMY, tmp_path_factory.mktemp("roomy")).running() as runtime:
+            await runtime.catalogue_read()
+            picture = (await drawn(runtime))[1]
+            assert placements_of(runtime) == ["everything on the GPU"]
+            return picture
+
+    return asyncio.run(scenario())
+
+
+def test_a_model_larger_than_the_device_draws_the_same_picture(
+    tmp_path: Path, resident: np.ndarray
+) -> None:
+    async def scenario() -> None:
+        async with runtime_on(TIGHT, tmp_path).running() as runtime:
+            await runtime.catalogue_read()
+            record, picture = await drawn(runtime)
+            with Image.open(runtime.images.path(record.id, 0)) as made:
+                assert "placement" in str(made.text)  # type: ignore[attr-defined]
+            (slot,) = runtime.snapshot().slots
+            assert slot.placement != "everything on the GPU"
+            assert slot.bytes < RESIDENT_MB * 1e6
+            assert (picture == resident).all()
+
+    asyncio.run(scenario())
+
+
+def test_every_rung_by_name_one_after_the_other(tmp_path: Path, resident: np.ndarray) -> None:
+    """In place, without a load in between; all that only move weights to the last bit."""
+
+    async def scenario() -> None:
+        async with runtime_on(ROOMY, tmp_path).running() as runtime:
+            await runtime.catalogue_read()
+            for rung in RUNGS:
+                _, picture = await drawn(runtime, rung.name)
+                assert placements_of(runtime) == [words(rung)], rung.name
+                if rung.placement.exact:
+                    assert (picture == resident).all(), rung.name
+                else:
+                    assert abs(picture - resident).max() <= 32, rung.name
+            _, picture = await drawn(runtime, "resident")
+            assert (picture == resident).all()
+
+    asyncio.run(scenario())
