@@ -31,5 +31,5 @@ def test_a_small_run_measures_and_finds_the_pictures_unchanged(tmp_path: Path) -
     assert all(value > 0 for value in values.values()), msgspec.json.encode(result.rows)
     assert {
         "large from the disk",
-        "large ↔ turbo, only one fits",
+        "large ↔ turbo, only one fits, by a job for it",
     } <= (values.keys())
