@@ -194,7 +194,15 @@ def test_fifty_random_rounds_change_no_picture_and_leave_no_memory_behind(
     for model in models:  # the libraries' caches have all that they will ever have
         load(host, folders, model)
         drawn(host, model)
-    before_bytes = held_bytes(host, models)
+    held = []
+    for _ in range(2):  # the first rounds also show what the libraries allocate once and keep
+        random_rounds(host, folders, expected, chance)
+        held.append(held_bytes(host, models))
+    assert held[1] <= 1.01 * held[0]
+
+
+def random_rounds(host: Host, folders: Folders, expected: Pictures, chance: random.Random) -> None:
+    models = sorted(folders)
     resident: set[str] = set()
     for number in range(ROUNDS):
         model = chance.choice(models)
@@ -207,7 +215,6 @@ def test_fifty_random_rounds_change_no_picture_and_leave_no_memory_behind(
         resident ^= {model}
     for model in sorted(resident):
         assert same_pixels(drawn(host, model), expected[model])
-    assert held_bytes(host, models) <= 1.01 * before_bytes
 
 
 def held_bytes(host: Host, models: list[str]) -> int:
