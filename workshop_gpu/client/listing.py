@@ -1,5 +1,6 @@
 """The instructor's lists, which show themselves as tables."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from datetime import datetime
 from typing import ClassVar, Generic, TypeVar
@@ -11,14 +12,15 @@ from workshop_gpu.client.tables import Row, html_table, text_table
 T = TypeVar("T")
 
 
-class Listing(list[T], Generic[T]):
+class Listing(list[T], ABC, Generic[T]):
     """A list whose items are rows of a table."""
 
     head: ClassVar[Row] = ()
     nothing: ClassVar[str] = "Nothing."
 
+    @abstractmethod
     def row(self, item: T) -> Row:
-        raise NotImplementedError
+        """The item's cells, as many as `head` has."""
 
     def _repr_html_(self) -> str:
         if not self:
