@@ -4,6 +4,7 @@ import asyncio
 import resource
 import shutil
 import sqlite3
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -64,6 +65,37 @@ def test_what_is_settled_outlives_the_end_of_the_process(tmp_path):
         return await read(tmp_path / "copy" / "journal.sqlite3")
 
     assert [entry.id for entry in asyncio.run(scenario())] == [an_id(n) for n in range(50)]
+
+
+def test_nobody_waits_for_what_is_not_awaited(tmp_path):
+    path = tmp_path / "journal.sqlite3"
+    begun, let_go = threading.Event(), threading.Event()
+
+    async def scenario():
+        journal = a_journal(path)
+        await journal.open()
+        commit = journal._commit
+
+        def held_up(batch, accounts):
+            begun.set()
+            let_go.wait()
+            commit(batch, accounts)
+
+        journal._commit = held_up
+        journal.put(an_entry(1, state=JobState.DONE), awaited=False)
+        await asyncio.to_thread(begun.wait)
+        await journal.settled()
+        journal.put(an_entry(2))
+        accepted = asyncio.ensure_future(journal.settled())
+        await asyncio.sleep(0)
+        waits = not accepted.done()
+        let_go.set()
+        await accepted
+        await journal.close()
+        return waits
+
+    assert asyncio.run(scenario())
+    assert [entry.id for entry in asyncio.run(read(path))] == [an_id(1), an_id(2)]
 
 
 def test_a_name_that_is_no_text_keeps_nobody_else_from_the_disk(tmp_path):

@@ -87,10 +87,11 @@ class Journal:
 
     # writing
 
-    def put(self, entry: Entry) -> None:
-        """The job is as the entry says, from now on."""
+    def put(self, entry: Entry, *, awaited: bool = True) -> None:
+        """The job is as the entry says, from now on. Nobody need wait for what the next life of
+        the server finds out without the journal too: that is not `awaited`."""
         self._batch.entries[entry.id] = entry
-        self._ask()
+        self._ask(awaited=awaited)
 
     def forget(self, jobs: Iterable[str]) -> None:
         """The jobs are not kept any longer."""
@@ -109,13 +110,14 @@ class Journal:
         return self._fault if job in self._batch.entries else ""
 
     async def settled(self) -> None:
-        """Returns once all that was put before is on the disk, or was tried in vain."""
+        """Returns once all that was put before and is awaited is on the disk, or was tried in
+        vain."""
         asked = self._asked
         while self._written < asked and self._task is not None and not self._task.done():
             await self._progress.wait()
 
-    def _ask(self) -> None:
-        self._asked += 1
+    def _ask(self, *, awaited: bool = True) -> None:
+        self._asked += awaited
         self._work.set()
 
     async def _write_on(self) -> None:

@@ -123,7 +123,10 @@ class Keeper:
         state = known.view.state if known and known.view else JobState.QUEUED
         record = self.records.update(view)
         if record is not None and view.state is not state:
-            self.journal.put(entry_of(record))
+            # The pictures on the disk tell the server's next life that the job is done; one that
+            # only seems to wait still is drawn again, as a running one is.
+            found_without = view.state in (JobState.RUNNING, JobState.DONE)
+            self.journal.put(entry_of(record), awaited=not found_without)
 
     async def save(self, done: protocol.Done) -> events.Event:
         """The images are on disk before the job is done; without them it has failed."""
