@@ -13,7 +13,7 @@ from workshop_gpu.host import gpu_readings, spare
 from workshop_gpu.host.devices import DeviceConfig, find_devices
 from workshop_gpu.host.runtime import Runtime, RuntimeSettings
 from workshop_gpu.host.spare import SpareWorker
-from workshop_gpu.worker.protocol import StandingBy
+from workshop_gpu.worker.protocol import ModelSource, Prepare, StandingBy
 
 DEVICE = DeviceConfig("cpu:0", "CPU", "", 10**9)
 LOG = logging.getLogger("spare")
@@ -28,6 +28,7 @@ class FakeProcess:
         self.dies, self.ended = asyncio.Event(), asyncio.Event()
         self.device = None
         self.readers = 0
+        self.orders = []
         if not good:
             self.dies.set()
 
@@ -43,6 +44,9 @@ class FakeProcess:
     async def end(self):
         self.ended.set()
         return "exit code 1"
+
+    def send(self, order):
+        self.orders.append(order)
 
     def take_over(self, device, log_folder):
         assert self.readers == 0, "two would read from one socket"
@@ -74,9 +78,9 @@ def processes(monkeypatch):
     return fakes
 
 
-def with_spare(scenario, tmp_path):
+def with_spare(scenario, tmp_path, **options):
     async def run():
-        keeper = SpareWorker(tmp_path, 0, (), LOG, pauses_s=(0.0, 0.0), rest_s=0.0)
+        keeper = SpareWorker(tmp_path, 0, (), LOG, pauses_s=(0.0, 0.0), rest_s=0.0, **options)
         keeping = asyncio.ensure_future(keeper.run())
         try:
             return await asyncio.wait_for(scenario(keeper, keeping), 60)
@@ -109,6 +113,21 @@ def test_the_spare_is_taken_once_and_the_next_waits_for_the_new_worker(processes
     taken = with_spare(scenario, tmp_path)
     assert (taken.pid, taken.device, taken.ended.is_set()) == (1, DEVICE, False)
     assert processes.made[1].ended.is_set(), "the server's end ends the spare"
+
+
+def test_while_it_stands_by_the_spare_builds_what_is_likely_by_then(processes, tmp_path):
+    first = ModelSource("first", "diffusers", "/models/first")
+    likely = [Prepare("cuda", (first,)), Prepare("cuda", ())]
+    told = list(likely)
+
+    async def scenario(keeper, keeping):
+        for number in (1, 2):
+            keeper.worker_is_ready()
+            assert await keeper.stands_by() == number
+            await keeper.start(DEVICE, tmp_path, 0)
+
+    with_spare(scenario, tmp_path, prepare=lambda: told.pop(0))
+    assert [process.orders for process in processes.made[:2]] == [[order] for order in likely]
 
 
 def test_a_spare_that_dies_while_it_stands_by_is_replaced(processes, tmp_path):

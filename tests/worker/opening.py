@@ -4,14 +4,14 @@ from pathlib import Path
 from typing import Any
 
 
-def loader(pool: Any = None, total_bytes: int = 10**9) -> Any:
+def loader(pool: Any = None, total_bytes: int = 10**9, ahead: Any = None) -> Any:
     """The worker's loader over a pretended device."""
     from workshop_gpu.worker.devices import CpuDevice
     from workshop_gpu.worker.loading import Loader
     from workshop_gpu.worker.pool import NoPool
     from workshop_gpu.worker.turns import Turns
 
-    return Loader(CpuDevice(total_bytes), Turns(), pool or NoPool("none here"))
+    return Loader(CpuDevice(total_bytes), Turns(), pool or NoPool("none here"), ahead)
 
 
 def opened(folder: Path, **fields: str) -> Any:

@@ -6,13 +6,14 @@ no card before it takes a device over.
 
 import asyncio
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 import anyio
 
 from workshop_gpu.host.devices import DeviceConfig
 from workshop_gpu.host.worker_process import WorkerProcess
-from workshop_gpu.worker.protocol import StandingBy
+from workshop_gpu.worker.protocol import Prepare, StandingBy
 
 _PAUSES_S = (0.0, 3.0, 10.0)
 """Before the first, second, … start in a row of a spare that was of no use."""
@@ -24,7 +25,8 @@ _REST_S = 10.0
 class SpareWorker:
     """Starts the devices' workers, from the spare where one stands by; keeps the spare.
 
-    `cards` are the UUIDs of the cards that it may have to take over.
+    `cards` are the UUIDs of the cards that it may have to take over; `prepare` says what it should
+    build ahead meanwhile.
     """
 
     def __init__(
@@ -34,6 +36,7 @@ class SpareWorker:
         cards: tuple[str, ...],
         log: logging.Logger,
         *,
+        prepare: Callable[[], Prepare] | None = None,
         pauses_s: tuple[float, ...] = _PAUSES_S,
         rest_s: float = _REST_S,
     ) -> None:
@@ -41,6 +44,7 @@ class SpareWorker:
         self._threads = threads
         self._cards = cards
         self._log = log
+        self._prepare = prepare
         self._pauses_s = pauses_s
         self._rest_s = rest_s
         self._standing_by: WorkerProcess | None = None
@@ -101,6 +105,8 @@ class SpareWorker:
             with anyio.move_on_after(_IMPORTS_TIMEOUT_S):
                 report = await worker.receive()
             if isinstance(report, StandingBy):
+                if self._prepare is not None:
+                    worker.send(self._prepare())
                 self._standing_by = worker
                 self._stands_by.set()
                 await self._until_taken_or_ended(worker)

@@ -15,11 +15,16 @@ import socket
 import sys
 import threading
 import warnings
+from typing import TYPE_CHECKING
 
 from workshop_gpu.worker import heartbeat
 from workshop_gpu.worker.lifeline import die_with_parent
 from workshop_gpu.worker.link import Link, end_process
 from workshop_gpu.worker.protocol import StandingBy
+from workshop_gpu.worker.turns import Turns
+
+if TYPE_CHECKING:
+    from workshop_gpu.worker.ahead import Ahead
 
 EXIT_NO_DEVICE = 4
 EXIT_THREAD_BROKE = 6
@@ -39,16 +44,16 @@ def main() -> None:
     link = Link(socket.socket(fileno=options.fd))
     link.start()  # before the imports: a server that dies meanwhile must not leave us behind
 
-    if options.stand_by:
-        _stand_by(link, options)
+    turns = Turns()
+    ahead = _stand_by(link, options, turns) if options.stand_by else None
 
+    from workshop_gpu.worker.ahead import Ahead
     from workshop_gpu.worker.cores import share_out
     from workshop_gpu.worker.devices import DeviceUnusable, open_device
     from workshop_gpu.worker.engine import Engine
     from workshop_gpu.worker.moving import Mover
     from workshop_gpu.worker.pipelines import import_usual_classes
     from workshop_gpu.worker.pool_link import PoolLink
-    from workshop_gpu.worker.turns import Turns
 
     try:
         device = open_device(options.device, options.total_bytes)
@@ -59,8 +64,10 @@ def main() -> None:
     import_usual_classes()
     share_out(options.threads)
     _freeze()
-    turns = Turns()
-    mover = Mover(device, link, turns, PoolLink(link))
+    if ahead is None:
+        ahead = Ahead(turns, link.preparations)
+        ahead.start()
+    mover = Mover(device, link, turns, PoolLink(link), ahead)
     mover.start()
     heartbeat.start(link)
     Engine(device, link, mover, turns).work_for_ever()
@@ -81,22 +88,27 @@ def _end_with_thread(broken: threading.ExceptHookArgs) -> None:
     end_process(EXIT_THREAD_BROKE, f"its thread {name} broke: {broken.exc_value!r}")
 
 
-def _stand_by(link: Link, options: argparse.Namespace) -> None:
-    """Import everything without touching a card, then wait for the device to work on.
+def _stand_by(link: Link, options: argparse.Namespace, turns: Turns) -> "Ahead":
+    """Import everything without touching a card, then wait for the device to work on; gives what
+    was built ahead until then.
 
     CUDA reads CUDA_VISIBLE_DEVICES once, when it starts. torch must therefore not start it to
     answer a library that asks at its import whether there is a card; it asks the driver instead.
     """
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
+    from workshop_gpu.worker.ahead import Ahead
     from workshop_gpu.worker.pipelines import import_usual_classes
 
     import_usual_classes()
     _freeze()
+    ahead = Ahead(turns, link.preparations)
+    ahead.start()
     link.send(StandingBy(os.getpid()))
     wanted = link.take_overs.get()
     os.environ["CUDA_VISIBLE_DEVICES"] = wanted.gpu_uuid
     options.device, options.total_bytes = wanted.device, wanted.total_bytes
     options.gpu_uuid = wanted.gpu_uuid
+    return ahead
 
 
 def _is_card(uuid: str, wanted: str) -> bool:

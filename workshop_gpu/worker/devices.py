@@ -62,7 +62,7 @@ class CpuDevice:
         self.name = "CPU"
         self.uuid = ""
         self.total_bytes = total_bytes
-        self.default_dtype = torch.float32
+        self.default_dtype = default_dtype("cpu")
 
     def memory(self, weights_bytes: int) -> Memory:
         return Memory(used_bytes=weights_bytes, ours_bytes=weights_bytes)
@@ -101,7 +101,7 @@ class CudaDevice:
         self._uuid = str(getattr(properties, "uuid", "")).removeprefix("GPU-")
         self.name = str(properties.name)
         self.total_bytes = int(torch.cuda.mem_get_info()[1])
-        self.default_dtype = torch.bfloat16
+        self.default_dtype = default_dtype("cuda")
         self.uuid = f"GPU-{self._uuid}" if self._uuid else ""
         self._context_bytes = self._measure_context(used_before)
         self.transfers = torch.cuda.Stream()
@@ -241,6 +241,11 @@ class _Nvml:
 
 def _text(value: str | bytes) -> str:
     return value.decode() if isinstance(value, bytes) else value
+
+
+def default_dtype(kind: str) -> torch.dtype:
+    """What models are opened as on a device of that kind, where nothing else is said."""
+    return torch.bfloat16 if kind == "cuda" else torch.float32
 
 
 def open_device(kind: str, total_bytes: int) -> Device:

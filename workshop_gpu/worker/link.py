@@ -75,6 +75,7 @@ class Link:
         self.jobs: queue.SimpleQueue[protocol.Run] = queue.SimpleQueue()
         self.moves: queue.SimpleQueue[Move] = queue.SimpleQueue()
         self.take_overs: queue.SimpleQueue[protocol.TakeOver] = queue.SimpleQueue()
+        self.preparations: queue.SimpleQueue[protocol.Prepare] = queue.SimpleQueue()
         self.pool_answers: queue.SimpleQueue[PoolAnswer] = queue.SimpleQueue()
         self.cancellations = Cancellations()
         self._descriptors: deque[int] = deque()
@@ -107,6 +108,8 @@ class Link:
                 end_process(EXIT_GONE)
             case protocol.TakeOver():
                 self.take_overs.put(order)
+            case protocol.Prepare():
+                self.preparations.put(order)
             case protocol.PartGranted():
                 # Some may be lost on the way, where this process has too many files open.
                 there = min(order.segments, len(self._descriptors))

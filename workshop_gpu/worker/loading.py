@@ -3,28 +3,20 @@
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from importlib.metadata import version
-from pathlib import Path
-from typing import Any
+from functools import partial
 
 import torch
 
 from workshop_gpu.conductor import errors
 from workshop_gpu.conductor.rungs import RESIDENT, Placement
+from workshop_gpu.worker.ahead import Ahead
 from workshop_gpu.worker.carrying import Carrier, Trip
 from workshop_gpu.worker.components import Component, OpenModel
 from workshop_gpu.worker.devices import CudaDevice, Device
 from workshop_gpu.worker.filling import BlockReader
 from workshop_gpu.worker.host_copy import OwnCopy
-from workshop_gpu.worker.layout import content_key, split
-from workshop_gpu.worker.pipelines import (
-    ComponentFiles,
-    Plan,
-    assemble,
-    modules,
-    open_file,
-    plan_model,
-)
+from workshop_gpu.worker.opening import Opener
+from workshop_gpu.worker.pipelines import Plan, modules, plan_model
 from workshop_gpu.worker.placements import (
     Home,
     apply,
@@ -38,9 +30,8 @@ from workshop_gpu.worker.placements import (
 from workshop_gpu.worker.pool import Part, Parts, PoolClient
 from workshop_gpu.worker.progress import LoadProgress, OnProgress
 from workshop_gpu.worker.protocol import ModelSource
-from workshop_gpu.worker.skeletons import Skeleton, build_skeleton, captured, open_by_library
 from workshop_gpu.worker.staging import Stager
-from workshop_gpu.worker.stored import OpenFiles, stored_tensors
+from workshop_gpu.worker.stored import OpenFiles
 from workshop_gpu.worker.streaming import CardLane, Lane, PlainLane, Rotation
 from workshop_gpu.worker.turns import Turns
 
@@ -75,12 +66,16 @@ class _Load:
 class Loader:
     """The models of one device. All its methods run on one thread."""
 
-    def __init__(self, device: Device, turns: Turns, client: PoolClient) -> None:
+    def __init__(
+        self, device: Device, turns: Turns, client: PoolClient, ahead: Ahead | None = None
+    ) -> None:
         self._device = device
+        self._ahead = ahead or Ahead(turns)
         self._card = device if isinstance(device, CudaDevice) else None
         self._turns = turns
         self._carrier = Carrier(device, drawing=lambda: turns.taken)
         self._parts = Parts(client, on_cpu=self._card is None, make_room=self._close_one_idle)
+        self._opener = Opener(device, turns, self._parts, self._ahead)
         self._models: dict[str, OpenModel] = {}
         self._lingering: list[Part] = []
         self._departures = 0
@@ -144,7 +139,7 @@ class Loader:
             self.evict(name)  # in place: what stays whole on the device lingers there
         there = self._models.get(name)
         if there is None:
-            plan = plan_model(source, self._device)
+            plan = plan_model(source, self._device.default_dtype)
             return self._open(plan, on_progress, placement, most_bytes)
         self._bring_back(there, on_progress, placement, most_bytes)
         return there
@@ -184,12 +179,7 @@ class Loader:
         name = plan.source.model
         load = _Load(name, LoadProgress(plan.size_bytes, on_progress), placement, most_bytes)
         try:
-            if plan.components:
-                for files in plan.components:
-                    self._open_component(load, plan, files)
-                pipeline = assemble(plan, {c.name: c.module for c in load.components})
-            else:
-                pipeline = self._open_whole(load, plan)
+            pipeline = self._opener.open(plan, placement, load.files, partial(self._set_out, load))
             self._arrive(load)
         except BaseException:
             self._undo(load)
@@ -202,56 +192,12 @@ class Loader:
         self._stands(model, load)
         return model
 
-    def _open_component(self, load: _Load, plan: Plan, wanted: ComponentFiles) -> None:
-        """The component's module at once; its weights are on their way when this returns."""
-        files = OpenFiles(wanted.files)  # held from before the headers are read
-        load.files.append(files)
-        stored = stored_tensors(wanted.files)
-        with self._turns.turn():
-            skeleton = build_skeleton(wanted.cls, wanted.folder, stored, plan.dtype)
-            mapped = skeleton is not None
-            if skeleton is None:
-                skeleton = open_by_library(wanted.cls, wanted.folder, plan.dtype, wanted.variant)
-        made_by = "" if mapped else f"{wanted.name} {_libraries()} {plan.dtype}"
-        again = files if mapped else None
-        component = self._component(load, wanted.name, skeleton, wanted.files, made_by, again)
+    def _set_out(
+        self, load: _Load, component: Component, size_bytes: int, files: OpenFiles
+    ) -> None:
         load.components.append(component)
-        load.progress.expect(component, wanted.size_bytes)
+        load.progress.expect(component, size_bytes)
         self._send(load, component, files)
-
-    def _open_whole(self, load: _Load, plan: Plan) -> Any:
-        """A single file, whose names only the library knows to translate."""
-        files = OpenFiles([plan.path])
-        load.files.append(files)
-        with self._turns.turn():
-            pipeline = open_file(plan)
-        found = {name: captured(module) for name, module in modules(pipeline).items()}
-        for name, skeleton in found.items():
-            made_by = f"{name} {_libraries()} {plan.dtype}"
-            component = self._component(load, name, skeleton, (plan.path,), made_by, None)
-            load.components.append(component)
-            load.progress.expect(component, plan.size_bytes // len(found))
-            self._send(load, component, files)
-        return pipeline
-
-    def _component(
-        self,
-        load: _Load,
-        name: str,
-        skeleton: Skeleton,
-        files: tuple[Path, ...],
-        made_by: str,
-        again: OpenFiles | None,
-    ) -> Component:
-        weights, computed = split(skeleton)
-        key = content_key(weights, files, made_by)
-        part = self._parts.get(key, weights.size_bytes, load.model)
-        component = Component(name, skeleton.module, weights, computed, part)
-        component.torch_device = self._device.torch_device
-        component.home = home_in(load.placement, name)
-        if again is not None:
-            component.files, component.identities = files, again.identities
-        return component
 
     def _send(self, load: _Load, component: Component, files: OpenFiles | None = None) -> None:
         """Let a block set out to the device, or to host memory where it lives there.
@@ -462,8 +408,11 @@ class Loader:
     def close(self, name: str) -> None:
         """Forget a model that is not on the device."""
         model = self._models.pop(name, None)
-        for component in model.components if model else ():
+        if model is None:
+            return
+        for component in model.components:
             self._parts.let_go(component.part, name)
+        self._ahead.closed(model.source)
 
     def free(self, size_bytes: int) -> None:
         """Let go of so many bytes of the pool, as far as models that are not on the device can."""
@@ -486,8 +435,3 @@ class Loader:
 def _is_outdated(model: OpenModel) -> bool:
     """A model on the device stays what it is; one that comes back comes from the newest files."""
     return not model.resident and any(component.is_outdated for component in model.components)
-
-
-def _libraries() -> str:
-    names = ("diffusers", "transformers")
-    return " ".join(f"{name} {version(name)}" for name in names)

@@ -12,6 +12,7 @@ from typing import Any
 from workshop_gpu.conductor import errors
 from workshop_gpu.conductor.rungs import VAE
 from workshop_gpu.worker import protocol
+from workshop_gpu.worker.ahead import Ahead
 from workshop_gpu.worker.components import OpenModel
 from workshop_gpu.worker.devices import CudaDevice, Device
 from workshop_gpu.worker.failures import Broken, Cancelled, OutOfMemory, Success, attempt
@@ -31,11 +32,14 @@ _KEPT_S = 1.0
 class Mover:
     """Carries out the orders to load and to evict, on a thread of its own."""
 
-    def __init__(self, device: Device, link: Link, turns: Turns, client: PoolClient) -> None:
+    def __init__(
+        self, device: Device, link: Link, turns: Turns, client: PoolClient, ahead: Ahead
+    ) -> None:
         self._device = device
         self._link = link
         self._turns = turns
-        self._loader = Loader(device, turns, client)
+        self._loader = Loader(device, turns, client, ahead)
+        self._ahead = ahead
         self._previews: dict[str, PreviewMap] = {}
         self._waiting: deque[Move] = deque()
         self.quiet = True
@@ -111,16 +115,20 @@ class Mover:
         while True:
             order = self._next()
             self.quiet = False
-            match order:
-                case protocol.Load():
-                    self._load(order)
-                case protocol.Evict(model, load_follows):
-                    self._evict(model, load_follows)
-                case None:
-                    self._keep_no_longer()
-                case protocol.FreePool(size_bytes):
-                    self._loader.free(size_bytes)
+            with self._ahead.stands_aside():
+                self._carry_out(order)
             self.quiet = not self._keeps
+
+    def _carry_out(self, order: Move | None) -> None:
+        match order:
+            case protocol.Load():
+                self._load(order)
+            case protocol.Evict(model, load_follows):
+                self._evict(model, load_follows)
+            case None:
+                self._keep_no_longer()
+            case protocol.FreePool(size_bytes):
+                self._loader.free(size_bytes)
 
     def _next(self) -> Move | None:
         """The next order; None: the load for which memory is kept does not come."""

@@ -20,7 +20,6 @@ from workshop_gpu.worker.checkpoints import (
     read_json,
     weight_files,
 )
-from workshop_gpu.worker.devices import Device
 from workshop_gpu.worker.protocol import ModelSource
 
 # Through importlib, since the libraries' own annotations do not pass a strict type check.
@@ -75,12 +74,15 @@ def import_usual_classes() -> None:
             getattr(module, name)
 
 
-def plan_model(source: ModelSource, device: Device) -> Plan:
-    """What is to be opened, checked as far as names, sizes and headers go. Raises BadCheckpoint."""
+def plan_model(source: ModelSource, default_dtype: torch.dtype) -> Plan:
+    """What is to be opened, checked as far as names, sizes and headers go. Raises BadCheckpoint.
+
+    `default_dtype` is the device's, for models that name none.
+    """
     if source.kind != "diffusers":
         raise BadCheckpoint(f'this worker opens models of kind "diffusers", not "{source.kind}"')
     path = Path(source.path)
-    dtype = _dtype(source, device)
+    dtype = _dtype(source, default_dtype)
     if path.is_dir():
         index = read_json(path / "model_index.json")
         pipeline_class = _pipeline_class(index)
@@ -136,14 +138,14 @@ def modules(pipeline: Any) -> dict[str, Any]:
     }
 
 
-def _dtype(source: ModelSource, device: Device) -> torch.dtype:
+def _dtype(source: ModelSource, default_dtype: torch.dtype) -> torch.dtype:
     if source.dtype:
         if source.dtype not in _DTYPES:
             raise BadCheckpoint(f'dtype "{source.dtype}" is none of {", ".join(_DTYPES)}')
         return _DTYPES[source.dtype]
-    if source.variant == "fp16" and device.torch_device.type == "cuda":
+    if source.variant == "fp16" and default_dtype is not torch.float32:
         return torch.float16
-    return device.default_dtype
+    return default_dtype
 
 
 def _pipeline_class(index: dict[str, Any]) -> Any:

@@ -139,6 +139,14 @@ class TakeOver(msgspec.Struct, frozen=True, tag="take_over"):
     total_bytes: int = 0
 
 
+class Prepare(msgspec.Struct, frozen=True, tag="prepare"):
+    """Build these models ahead, but for their weights, for a device of that kind ("cuda" or
+    "cpu"), when there is nothing else to do. Also to a worker that stands by. Not answered."""
+
+    device: str
+    sources: tuple[ModelSource, ...]
+
+
 class PartState(Enum):
     """What the memory of a granted part of the weight pool holds."""
 
@@ -177,7 +185,7 @@ class FreePool(msgspec.Struct, frozen=True, tag="free_pool"):
 
 PoolAnswer = PartGranted | PartRefused
 
-ToWorker = Load | Evict | Run | Cancel | Shutdown | TakeOver | PoolAnswer | FreePool
+ToWorker = Load | Evict | Run | Cancel | Shutdown | TakeOver | Prepare | PoolAnswer | FreePool
 
 
 # worker → host

@@ -127,6 +127,15 @@ class OpenFiles:
         self._descriptors.clear()
 
 
+def identities_in(folder: Path) -> dict[str, Identity]:
+    """Of all files below a folder that can be looked at, by their path."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        with contextlib.suppress(OSError):
+            found[str(path)] = _identity(os.stat(path))
+    return found
+
+
 def replaced(paths: Sequence[Path], identities: Sequence[Identity]) -> bool:
     """Whether other files lie there by now. Files that are gone are not replaced."""
     for path, identity in zip(paths, identities, strict=True):
