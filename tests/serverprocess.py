@@ -87,6 +87,12 @@ class ServerProcess:
         rest = {k: v for k, v in os.environ.items() if not k.startswith(("JPY_", "WORKSHOP_GPU_"))}
         return {**rest, **folders, **fixed, **self._env}
 
+    def write_config(self, *lines: str) -> None:
+        """What `jupyter_server_config.py` says, from the next start on."""
+        folder = self.folder / "config"
+        folder.mkdir(exist_ok=True)
+        (folder / "jupyter_server_config.py").write_text("\n".join(lines) + "\n")
+
     def start(self) -> Self:
         self.root_dir.mkdir(parents=True, exist_ok=True)
         command = [

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from workshop_gpu.client import (
         Client,
+        Status,
         Studio,
         admin,
         again,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
         models,
         reserve,
         reserve_all,
+        room,
         status,
     )
 
@@ -31,6 +33,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Client",
+    "Status",
     "Studio",
     "__version__",
     "admin",
@@ -43,6 +46,7 @@ __all__ = [
     "models",
     "reserve",
     "reserve_all",
+    "room",
     "status",
 ]
 

@@ -11,6 +11,7 @@ from traitlets import CaselessStrEnum, Float, Int, List, TraitError, Unicode, de
 
 from workshop_gpu.api import provisioner
 from workshop_gpu.api.identity import KernelTokens
+from workshop_gpu.api.jupyter_events import JupyterEvents
 from workshop_gpu.api.kernels import Kernels
 from workshop_gpu.api.limits import Visitors
 from workshop_gpu.api.routes import routes
@@ -20,6 +21,7 @@ from workshop_gpu.conductor.errors import WorkshopError
 from workshop_gpu.conductor.ladder import names
 from workshop_gpu.host.devices import DeviceConfig, find_devices, with_cap
 from workshop_gpu.host.foreign import ForeignProcesses
+from workshop_gpu.host.metrics import Metrics
 from workshop_gpu.host.retention import Limits
 from workshop_gpu.host.runtime import Runtime, RuntimeSettings
 
@@ -226,7 +228,18 @@ class WorkshopGPU(ExtensionApp):
             workshop_gpu_kernels=kernels,
             workshop_gpu_visitors=Visitors(self.requests_per_s, self.stream_limit),
         )
+        self._tell_jupyter(runtime)
         self._use_our_provisioner()
+
+    def _tell_jupyter(self, runtime: Runtime) -> None:
+        """Loads, evictions and jobs for Jupyter's `/metrics` and its event system."""
+        server: Any = self.serverapp
+        events = JupyterEvents(server.event_logger)
+        self._metrics = Metrics(runtime.snapshot)
+        self._metrics.serve()
+        runtime.chronicle.listen(events.note)
+        runtime.chronicle.listen(self._metrics.note)
+        runtime.kept.audit.listen(events.audited)
 
     def _keeps_spare(self, devices: tuple[DeviceConfig, ...]) -> bool:
         if self.spare_worker == "auto":
@@ -270,6 +283,7 @@ class WorkshopGPU(ExtensionApp):
         self.settings["workshop_gpu"].start()
 
     async def stop_extension(self) -> None:
+        self._metrics.stop()
         await self.settings["workshop_gpu"].stop()
 
 

@@ -14,8 +14,13 @@ ROOM = (
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[ServerProcess]:
-    """One roomy device, shared by the tests that do not fill it."""
-    with ServerProcess(devices=("cpu:2GB",), args=ROOM) as process:
+    """One roomy device, shared by the tests that do not fill it. Jupyter's events go to a file."""
+    process = ServerProcess(devices=("cpu:2GB",), args=ROOM)
+    process.write_config(
+        "import logging",
+        f"c.EventLogger.handlers = [logging.FileHandler({str(process.folder / 'events.jsonl')!r})]",
+    )
+    with process:
         yield process
 
 

@@ -58,6 +58,11 @@ class RunningKernel:
         self._http.post(f"api/kernels/{self.id}/restart").raise_for_status()
         self._client = self._connect()
 
+    def reconnect(self) -> None:
+        """Somebody else restarted it."""
+        self._client.stop_channels()
+        self._client = self._connect()
+
     def kill(self) -> None:
         """The kernel's process dies as if out of memory. The server starts it again."""
         pid = self.value("__import__('os').getpid()")

@@ -88,12 +88,12 @@ def test_what_a_notebook_uses_goes_by_its_name_and_counts_once_where_it_is_reser
     with RunningKernel(card.server, "training.ipynb") as kernel, kernel.person() as notebook:
         taken = "__import__('torch').ones(2**28, device='cuda').sum().item()"
         assert kernel.value(taken) == 2**28
-        card.until(lambda event: holders(card, "foreign").get("training", 0) > 2**30)
+        card.until(lambda event: holders(card, "notebook").get("training", 0) > 2**30)
         free_bytes = card.get("api/status")["devices"][0]["free_bytes"]
         body = {"size_bytes": 4 * 2**30}
         reserved = notebook.http.post("api/reservations", json=body).raise_for_status().json()
         assert reserved["state"] == "granted"
-        card.until(lambda event: "training" not in holders(card, "foreign"))
+        card.until(lambda event: "training" not in holders(card, "notebook"))
         held = holders(card, "reservation")["training"]
         assert held == 4 * 2**30
         left = card.get("api/status")["devices"][0]["free_bytes"]

@@ -80,7 +80,7 @@ def weights_bytes(person):
     """What models take on the devices."""
     devices = person.get("api/status")["devices"]
     holders = [holder for device in devices for holder in device["holders"]]
-    return sum(holder["bytes"] for holder in holders if holder["kind"] == "weights")
+    return sum(holder["bytes"] for holder in holders if holder["kind"] in ("weights", "shared"))
 
 
 def test_memory_and_slots_are_told_as_they_change(server):

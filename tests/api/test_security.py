@@ -23,6 +23,7 @@ UNKNOWN = {
     "reservation": "no-such-reservation",
     "device": "no-such-device",
     "participant": "nobody",
+    "kernel": "no-such-kernel",
     "index": "0",
 }
 """Nothing is done: what may be asked is answered with "there is none", or "your body is wrong"."""

@@ -16,6 +16,9 @@ STATUS = {
     "device_unknown": 404,
     "image_unknown": 404,
     "participant_unknown": 404,
+    "kernel_unknown": 404,
+    "no_pictures": 404,
+    "no_help_asked": 404,
     "method_not_allowed": 405,
     "model_disabled": 409,
     "model_in_use": 409,
@@ -112,6 +115,43 @@ class ParticipantUnknown(WorkshopError):
     def __init__(self, participant: str) -> None:
         super().__init__(
             f'There is no participant "{participant[:100]}". GET participants lists all.',
+            participant=participant[:100],
+        )
+
+
+class KernelUnknown(WorkshopError):
+    """No such kernel runs here."""
+
+    kind = "kernel_unknown"
+
+    def __init__(self, kernel: str) -> None:
+        super().__init__(
+            f'There is no running kernel "{kernel[:100]}". GET kernels lists all.',
+            kernel=kernel[:100],
+        )
+
+
+class RestartFailed(WorkshopError):
+    """The kernel could not be restarted."""
+
+    kind = "restart_failed"
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(
+            f"The kernel of {name} could not be restarted ({reason[:200] or 'no reason given'}). "
+            "Shut it down in Jupyter's list of running kernels, and open the notebook again.",
+        )
+
+
+class NoPictures(WorkshopError):
+    """There is nothing to export."""
+
+    kind = "no_pictures"
+
+    def __init__(self, participant: str) -> None:
+        whose = f' of "{participant[:100]}"' if participant else ""
+        super().__init__(
+            f"There are no finished pictures{whose} yet. Export them when some are done.",
             participant=participant[:100],
         )
 

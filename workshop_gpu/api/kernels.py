@@ -44,6 +44,7 @@ class Kernels:
         self._runtime.foreign.ended(kernel)
         if for_good:
             self._tokens.forget(kernel)
+            self._runtime.classroom.left(kernel)
             await self._forget_rules(kernel)
         else:
             self._tokens.revoke(kernel)

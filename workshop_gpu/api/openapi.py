@@ -10,6 +10,7 @@ from tornado.web import authenticated
 from workshop_gpu import __version__
 from workshop_gpu.api import openai, schemas
 from workshop_gpu.api import schemas_instructor as instructor
+from workshop_gpu.api import schemas_room as room
 from workshop_gpu.api.handler import WorkshopHandler
 from workshop_gpu.conductor.explaining import PlanView
 
@@ -29,7 +30,7 @@ class Operation(msgspec.Struct, frozen=True):
 _JOB, _MODEL, _HOLD = "api/jobs/{job}", "api/models/{model}", "api/holds/{hold}"
 _RESERVATION, _CLEAR = "api/reservations/{reservation}", "api/devices/{device}/clear"
 
-_MAY_BE_EMPTY = ("api/queue/pause",)
+_MAY_BE_EMPTY = ("api/queue/pause", "api/help")
 """Addresses to which a body may be sent, and need not be."""
 
 OPERATIONS = (
@@ -105,6 +106,37 @@ OPERATIONS = (
         instructor.Policy, instructor.ParticipantRequest, errors=(400, 404, 413),
     ),
     Operation("api/audit", "get", "What instructors did (instructor)", instructor.AuditList),
+    Operation(
+        "api/history", "get", "The last half hour, for charts; ?after=", room.History,
+        errors=(400,),
+    ),
+    Operation(
+        "api/message", "post", "A message to all (instructor)", room.Message,
+        room.MessageRequest, status=201, errors=(400, 413),
+    ),
+    Operation("api/message", "delete", "Take it back (instructor)", None, status=204),
+    Operation("api/help", "get", "One's own raised hand; all for instructors", room.HelpList),
+    Operation(
+        "api/help", "post", "Raise a hand", room.HelpCall, room.HelpRequest,
+        status=201, errors=(400, 413),
+    ),
+    Operation("api/help", "delete", "Take it down", None, status=204, errors=(404,)),
+    Operation(
+        "api/help/{participant}", "delete", "Somebody was helped (instructor)", None,
+        status=204, errors=(404,),
+    ),
+    Operation(
+        "api/export", "get",
+        "Pictures as a zip (instructor), ?participant=ID of one; ?mine=1 needs no right",
+        "application/zip", errors=(404,),
+    ),
+    Operation(
+        "api/kernels", "get", "Kernels and what they hold (instructor)", instructor.KernelList
+    ),
+    Operation(
+        "api/kernels/{kernel}/restart", "post", "Restart a kernel (instructor)",
+        instructor.Kernel, errors=(404, 500),
+    ),
     Operation("api/events", "get", "All changes, as server-sent events", "text/event-stream"),
     Operation("api/openapi.json", "get", "This description", dict[str, Any]),
     Operation("v1/models", "get", "The models, in OpenAI's form", openai.ModelEntries),

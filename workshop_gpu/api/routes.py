@@ -3,11 +3,15 @@
 from typing import Any
 
 from workshop_gpu.api.audit import AuditHandler
+from workshop_gpu.api.classroom import HelpCallHandler, HelpHandler, MessageHandler
 from workshop_gpu.api.devices import ClearHandler
 from workshop_gpu.api.events import EventsHandler
+from workshop_gpu.api.export import ExportHandler
 from workshop_gpu.api.handler import NotFound
+from workshop_gpu.api.history import HistoryHandler
 from workshop_gpu.api.holds import HoldHandler, HoldsHandler
 from workshop_gpu.api.jobs import ImageHandler, JobHandler, JobsHandler
+from workshop_gpu.api.kernel_actions import KernelsHandler, RestartHandler
 from workshop_gpu.api.models import EvictHandler, LoadHandler, ModelHandler, ModelsHandler
 from workshop_gpu.api.openai import OpenAIImagesHandler, OpenAIModelsHandler, OpenAINotFound
 from workshop_gpu.api.openapi import OpenAPIHandler
@@ -47,6 +51,13 @@ def routes() -> list[tuple[str, Any]]:
         (rf"{api}/participants", ParticipantsHandler),
         (rf"{api}/participants/{_NAME}", ParticipantHandler),
         (rf"{api}/audit", AuditHandler),
+        (rf"{api}/history", HistoryHandler),
+        (rf"{api}/message", MessageHandler),
+        (rf"{api}/help", HelpHandler),
+        (rf"{api}/help/{_NAME}", HelpCallHandler),
+        (rf"{api}/export", ExportHandler),
+        (rf"{api}/kernels", KernelsHandler),
+        (rf"{api}/kernels/{_NAME}/restart", RestartHandler),
         (rf"{api}/events", EventsHandler),
         (rf"{openai}/models", OpenAIModelsHandler),
         (rf"{openai}/images/generations", OpenAIImagesHandler),

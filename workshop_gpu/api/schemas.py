@@ -8,6 +8,14 @@ from typing import Literal
 
 import msgspec
 
+from workshop_gpu.api.schemas_room import (
+    HelpCall,
+    HelpEvent,
+    Message,
+    MessageEvent,
+    News,
+    NewsEvent,
+)
 from workshop_gpu.conductor.effects import Holder
 from workshop_gpu.conductor.errors import ErrorReport
 from workshop_gpu.conductor.states import JobState, SlotState
@@ -134,6 +142,8 @@ class Slot(msgspec.Struct, frozen=True):
     pinned: bool
     idle_s: float
     error: ErrorReport | None = None
+    placement: str = ""
+    """In words, where its weights are."""
 
 
 class Model(msgspec.Struct, frozen=True):
@@ -167,7 +177,14 @@ class ModelList(msgspec.Struct, frozen=True):
 
 
 class Device(msgspec.Struct, frozen=True):
-    """A GPU and who holds its memory."""
+    """A GPU and who holds its memory: `total_bytes` = `free_bytes` + the sum over `holders`
+    (free may be negative where others took what was promised).
+
+    Kinds of holders: weights (of a model, by its name), shared (parts of these models), freeing
+    (of a model that leaves), working (of jobs, by whose they are), cache (our worker's, beyond
+    the rest), reservation (by whose it is), notebook (own code, by the notebook's name), foreign
+    (another program), margin.
+    """
 
     id: str
     name: str
@@ -256,6 +273,12 @@ class Status(msgspec.Struct, frozen=True):
     """Why no waiting job starts: the instructor's reason. "" while the queue runs."""
     pool: Pool = Pool()
     journal: Journal = Journal()
+    news: list[News] = []
+    """What happened last, newest first."""
+    message: Message | None = None
+    """What the instructor tells everybody."""
+    help: list[HelpCall] = []
+    """Raised hands: all for instructors, one's own for others."""
 
 
 class Hold(msgspec.Struct, frozen=True):
@@ -374,4 +397,7 @@ StreamEvent = (
     | ReservationEvent
     | PolicyEvent
     | NoticeEvent
+    | NewsEvent
+    | MessageEvent
+    | HelpEvent
 )

@@ -79,7 +79,9 @@ class Policy(msgspec.Struct, frozen=True):
 class Participant(msgspec.Struct, frozen=True):
     """Somebody who has jobs or reservations, runs a kernel, or has rules of their own.
 
-    `queue_limit` and `priority` are those that count for them now.
+    `queue_limit` and `priority` are those that count for them now. `gpu_s` are the GPU seconds of
+    their jobs that are still kept, `holds` the models that they hold, `reserved_bytes` what is
+    set aside for them, `own_bytes` what their code has on GPUs by itself.
     """
 
     id: str
@@ -89,12 +91,43 @@ class Participant(msgspec.Struct, frozen=True):
     running: int
     queue_limit: int
     priority: PriorityName
+    notebook: str = ""
+    jobs: int = 0
+    gpu_s: float = 0.0
+    holds: list[str] = []
+    reserved_bytes: int = 0
+    own_bytes: int = 0
+    help: str | None = None
+    """What they ask help about ("": they do not say); null: their hand is down."""
 
 
 class ParticipantList(msgspec.Struct, frozen=True):
     """GET participants (instructor)."""
 
     participants: list[Participant]
+
+
+class Kernel(msgspec.Struct, frozen=True):
+    """A kernel of this server, and what it has. `state` is Jupyter's word (idle, busy …);
+    `own_bytes` is what its code has on GPUs by itself; `restart_loses` says in words what a
+    restart takes away."""
+
+    id: str
+    name: str
+    notebook: str
+    state: str
+    own_bytes: int
+    reserved_bytes: int
+    holds: list[str]
+    reservations: int
+    waiting: int
+    restart_loses: list[str]
+
+
+class KernelList(msgspec.Struct, frozen=True):
+    """GET kernels (instructor)."""
+
+    kernels: list[Kernel]
 
 
 class AuditEntry(msgspec.Struct, frozen=True):

@@ -10,11 +10,14 @@ from typing import Literal, get_args
 import msgspec
 
 from workshop_gpu import __version__
-from workshop_gpu.api import schemas
+from workshop_gpu.api import holders, schemas
+from workshop_gpu.api import schemas_room as room
 from workshop_gpu.catalogue.files import LocalState
 from workshop_gpu.catalogue.spec import ModelSpec
 from workshop_gpu.conductor import effects
 from workshop_gpu.conductor.states import JobState, SlotState
+from workshop_gpu.host import classroom
+from workshop_gpu.host.news import NewsItem
 from workshop_gpu.host.records import JobRecord, Participant
 from workshop_gpu.host.runtime import CatalogueRead, LogEntry, Preview, Runtime
 
@@ -186,6 +189,9 @@ class Views:
             paused=self._runtime.policy.paused,
             pool=self._pool(),
             journal=journal,
+            news=[news_of(item) for item in self._runtime.chronicle.news.items],
+            message=message_of(self._runtime.classroom.message),
+            help=self.help_calls(),
         )
 
     def _journal(self) -> schemas.Journal:
@@ -212,22 +218,34 @@ class Views:
         )
 
     def _device(self, view: effects.DeviceView, slots: list[schemas.Slot]) -> schemas.Device:
+        processes = self._runtime.processes.get(view.device, ())
+        notebooks = {process.name for process in processes if process.kernel is not None}
         return schemas.Device(
             id=view.device,
             name=self._runtime.device_names.get(view.device, view.device),
             state=view.state,
             total_bytes=view.total_bytes,
             free_bytes=view.free_bytes,
-            holders=[self._holder(holder) for holder in view.holders],
+            holders=holders.named(view.holders, notebooks, self._owner),
             slots=[slot for slot in slots if slot.device == view.device],
         )
 
-    def _holder(self, holder: effects.Holder) -> effects.Holder:
-        """A reservation goes by the name of who has it, not by its id."""
-        owner = None
-        if holder.kind == "reservation":
-            owner = self._runtime.reservations.owner(holder.name)
-        return msgspec.structs.replace(holder, name=owner.name) if owner else holder
+    def _owner(self, kind: str, name: str) -> str | None:
+        """By whose name a job's or reservation's memory goes, instead of its id."""
+        if kind == "reservation":
+            owner = self._runtime.reservations.owner(name)
+        else:
+            record = self._runtime.jobs.find(name)
+            owner = record.participant if record else None
+        return owner.name if owner else None
+
+    def help_calls(self) -> list[room.HelpCall]:
+        """Raised hands that this viewer may see."""
+        me = self._viewer.participant.id
+        calls = self._runtime.classroom.calls
+        return [
+            help_of(call, me) for call in calls if self._viewer.admin or call.participant.id == me
+        ]
 
     # events
 
@@ -253,6 +271,14 @@ class Views:
                 return schemas.PolicyEvent(policy.paused, policy.patience_s, policy.queue_limit)
             case effects.Notice(text):
                 return schemas.NoticeEvent(text, self._runtime.now())
+            case NewsItem():
+                return room.NewsEvent(news_of(entry))
+            case classroom.MessageChanged(message):
+                return room.MessageEvent(message_of(message))
+            case classroom.HelpChanged(call, raised):
+                mine = call.participant.id == self._viewer.participant.id
+                told_of = help_of(call, self._viewer.participant.id)
+                return room.HelpEvent(told_of, raised) if mine or self._viewer.admin else None
             case CatalogueRead():
                 return schemas.ModelsEvent(self.models(), list(self._runtime.catalogue.problems))
         return None
@@ -273,3 +299,20 @@ def slot_of(view: effects.SlotView) -> schemas.Slot:
 def hold_of(view: effects.HoldView) -> schemas.Hold:
     """A hold, for its kernel."""
     return schemas.Hold(view.hold, view.model, view.expires_in_s)
+
+
+def news_of(item: NewsItem) -> room.News:
+    """What happened, for everybody to read."""
+    return room.News(item.at, item.kind, item.text, item.device, item.model)
+
+
+def message_of(message: classroom.Message | None) -> room.Message | None:
+    """What the instructor says, for everybody to read."""
+    return None if message is None else room.Message(message.text, message.who, message.at)
+
+
+def help_of(call: classroom.HelpCall, viewer: str) -> room.HelpCall:
+    """A raised hand, for its owner and instructors."""
+    who = call.participant
+    mine = who.id == viewer
+    return room.HelpCall(who.id, who.name, who.notebook_name, call.text, call.at, mine)

@@ -1,5 +1,6 @@
 """Workshop GPU in a notebook or a script. It talks to the server's REST API only."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from workshop_gpu.client.client import Client
@@ -14,14 +15,17 @@ from workshop_gpu.client.session import (
     models,
     reserve,
     reserve_all,
+    room,
     status,
 )
 
 if TYPE_CHECKING:
+    from workshop_gpu.client.widgets.status import Status
     from workshop_gpu.client.widgets.studio import Studio
 
 __all__ = [
     "Client",
+    "Status",
     "Studio",
     "admin",
     "again",
@@ -33,14 +37,19 @@ __all__ = [
     "models",
     "reserve",
     "reserve_all",
+    "room",
     "status",
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """`Studio` brings the widgets along, which scripts need not pay for."""
-    if name == "Studio":
-        from workshop_gpu.client.widgets.studio import Studio
+_WIDGETS = {
+    "Status": "workshop_gpu.client.widgets.status",
+    "Studio": "workshop_gpu.client.widgets.studio",
+}
 
-        return Studio
+
+def __getattr__(name: str) -> Any:
+    """Widgets bring much along, which scripts need not pay for."""
+    if name in _WIDGETS:
+        return getattr(import_module(_WIDGETS[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -25,6 +25,7 @@ from workshop_gpu.client.job_handle import JobHandle
 from workshop_gpu.client.plans import PlanTable
 from workshop_gpu.client.progress import progress_bar, waiting_line
 from workshop_gpu.client.reservations import Reserved, find_device, parse_gb
+from workshop_gpu.client.room import Room
 from workshop_gpu.client.tables import ModelTable, StatusView
 
 RESEND_S = 30.0
@@ -44,6 +45,7 @@ class Client:
         self._http = Http(server, transport)
         self.events = EventStream(self._http)
         self.admin = Instructor(lambda: self._http)
+        self.room = Room(lambda: self._http)
 
     @property
     def server(self) -> Server:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from getpass import getuser
 from ipaddress import ip_address
+from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urljoin, urlsplit
 
@@ -70,6 +71,25 @@ class Http:
     def download(self, url: str) -> bytes:
         """The bytes at a URL that is relative to the server's base URL."""
         return self._request("GET", urljoin(self.server.url, url)).content
+
+    def save(self, path: str, target: Path) -> Path:
+        """Writes an answer of any length to a file, which appears when it is whole."""
+        unfinished = target.with_name(f".{target.name}.part")
+        self._check_open()
+        try:
+            with self._http.stream("GET", urljoin(self.server.api, path)) as response:
+                if not response.is_success:
+                    response.read()
+                    raise _error(response)
+                with open(unfinished, "wb") as file:
+                    for piece in response.iter_bytes():
+                        file.write(piece)
+            unfinished.replace(target)
+        except httpx.HTTPError as problem:
+            raise self._lost(problem) from problem
+        finally:
+            unfinished.unlink(missing_ok=True)
+        return target
 
     @contextmanager
     def events(self, after: str) -> Iterator[Iterator[bytes]]:

@@ -2,16 +2,19 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
 
-from workshop_gpu.api import schemas
+from workshop_gpu.api import schemas, schemas_room
 from workshop_gpu.api import schemas_instructor as instructor
 from workshop_gpu.client.errors import BadRequest, NotAllowed
 from workshop_gpu.client.http import Http
 from workshop_gpu.client.listing import (
     AuditTrail,
+    HelpTable,
     JobTable,
+    KernelTable,
     ParticipantTable,
     PolicyView,
 )
@@ -150,6 +153,46 @@ class Instructor:
         path = f"devices/{_segment(self._device(gpu))}/clear"
         self._do(lambda: self._http.delete(path))
 
+    # what is said
+
+    def tell(self, text: str) -> schemas_room.Message:
+        """Everybody reads this in a banner, until you take it back."""
+        body = schemas_room.MessageRequest(text)
+        return self._do(lambda: self._http.post("message", schemas_room.Message, body))
+
+    def take_back(self) -> None:
+        """Nobody reads the message any more."""
+        self._do(lambda: self._http.delete("message"))
+
+    def help_calls(self) -> HelpTable:
+        """Raised hands, those first that have waited longest."""
+        return HelpTable(self._do(lambda: self._http.get("help", schemas_room.HelpList)).calls)
+
+    def helped(self, participant: str) -> None:
+        """Take a participant's (name or id) hand down."""
+        person = self._find(participant)
+        self._do(lambda: self._http.delete(f"help/{_segment(person)}"))
+
+    # kernels and pictures
+
+    def kernels(self) -> KernelTable:
+        """The kernels that run, what each holds of a GPU, and what a restart takes away."""
+        return KernelTable(
+            self._do(lambda: self._http.get("kernels", instructor.KernelList)).kernels
+        )
+
+    def restart(self, participant: str) -> instructor.Kernel:
+        """Restart a participant's (name or id) kernel: its variables are lost, its memory on the
+        GPU comes back."""
+        path = f"kernels/{_segment(self._kernel_of(participant))}/restart"
+        return self._do(lambda: self._http.post(path, instructor.Kernel))
+
+    def export(self, path: str | Path = "workshop.zip", participant: str | None = None) -> Path:
+        """Everybody's pictures with their metadata as a zip file at `path`, a folder for each
+        participant; or those of one (name or id)."""
+        query = f"?participant={_segment(self._find(participant))}" if participant else ""
+        return self._do(lambda: self._http.save(f"export{query}", Path(path)))
+
     # looking back
 
     def audit(self) -> AuditTrail:
@@ -191,6 +234,20 @@ class Instructor:
         else:
             problem = f"there is no participant {participant!r:.60} (wg.admin.participants())"
         raise BadRequest("invalid_request", f"{problem}.", {"field": "participant"})
+
+    def _kernel_of(self, participant: str) -> str:
+        """The kernel of this id, or of the one participant of this name. Raises BadRequest."""
+        if participant in [kernel.id for kernel in self.kernels()]:
+            return participant
+        known = [kernel.id for kernel in self.kernels() if kernel.name == participant]
+        if len(known) == 1:
+            return known[0]
+        problem = "several kernels go by" if known else "no kernel runs that goes by"
+        raise BadRequest(
+            "invalid_request",
+            f"{problem} {participant!r:.60}; give the id of one (wg.admin.kernels()).",
+            {"field": "participant"},
+        )
 
     def _device(self, gpu: int | str) -> str:
         devices = self._do(lambda: self._http.get("status", schemas.Status)).devices

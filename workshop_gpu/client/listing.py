@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import ClassVar, Generic, TypeVar
 
-from workshop_gpu.api import schemas
+from workshop_gpu.api import schemas, schemas_room
 from workshop_gpu.api import schemas_instructor as instructor
 from workshop_gpu.client.tables import Row, html_table, text_table
+from workshop_gpu.client.words import amount
 
 T = TypeVar("T")
 
@@ -53,6 +54,31 @@ class ParticipantTable(Listing[instructor.Participant]):
     def row(self, item: instructor.Participant) -> Row:
         numbers = (item.waiting, item.running, item.queue_limit)
         return (item.name, item.id, *map(str, numbers), item.priority)
+
+
+class HelpTable(Listing[schemas_room.HelpCall]):
+    """Raised hands."""
+
+    head = ("Who", "Notebook", "Since", "What about")
+    nothing = "Nobody asks for help."
+
+    def row(self, item: schemas_room.HelpCall) -> Row:
+        since = datetime.fromtimestamp(item.at).strftime("%H:%M:%S")
+        return (item.name, item.notebook, since, item.text)
+
+
+class KernelTable(Listing[instructor.Kernel]):
+    """Kernels, and what they have of a GPU."""
+
+    head = ("Who", "Notebook", "State", "Own memory", "Reserved", "Holds", "A restart loses")
+    nothing = "No notebook runs."
+
+    def row(self, item: instructor.Kernel) -> Row:
+        own, reserved = (
+            amount(size) if size else "" for size in (item.own_bytes, item.reserved_bytes)
+        )
+        holds, losses = ", ".join(item.holds), ", ".join(item.restart_loses)
+        return (item.name, item.notebook, item.state, own, reserved, holds, losses)
 
 
 class AuditTrail(Listing[instructor.AuditEntry]):

@@ -11,6 +11,7 @@ from workshop_gpu.client.images import GeneratedImage, Source
 from workshop_gpu.client.instructor import Instructor
 from workshop_gpu.client.job_handle import JobHandle
 from workshop_gpu.client.reservations import Reserved
+from workshop_gpu.client.room import Room
 from workshop_gpu.client.tables import ModelTable, StatusView
 
 
@@ -39,6 +40,9 @@ def _current_http() -> Http:
 
 admin = Instructor(_current_http)
 """What an instructor does, with whichever client is the shared one then."""
+
+room = Room(_current_http)
+"""What people in the room say to each other, and what happened there."""
 
 
 def connect(url: str = "", token: str = "") -> Client:

@@ -16,9 +16,12 @@ _CELL = "text-align:left;padding:3px 14px 3px 0;vertical-align:top"
 _QUIET = "opacity:0.65"
 _SHADES = {  # of a GPU's memory: colours that carry on dark and on light
     "weights": "#4f7fd9",
+    "shared": "#7fa3e6",
     "working": "#e08a3c",
+    "cache": "#c9a27a",
     "freeing": "#b9a04a",
     "reservation": "#9a6fc9",
+    "notebook": "#3f9e8f",
     "foreign": "#8a8a8a",
     "margin": "#bdbdbd",
 }

@@ -71,7 +71,7 @@ class Announcer:
         self._jobs: dict[str, JobView] = {}
         self._slots: dict[str, dict[str, SlotView]] = {}
         self._devices: dict[str, DeviceView] = {}
-        self._left: dict[tuple[str, str], tuple[int, str]] = {}
+        self._left: dict[tuple[str, str], AnnounceSlot] = {}
         self._ended: dict[str, Job] = {}
         self._next = FRONT
         self._front: list[Job] = []
@@ -84,7 +84,12 @@ class Announcer:
 
     def slot_left(self, slot: Slot, freed_bytes: int, why: str) -> None:
         """The next announcement says that the slot is absent, and why."""
-        self._left[slot.device, slot.model] = (freed_bytes, why)
+        told = self._slots.get(slot.device, {}).get(slot.model)
+        if told is not None:
+            idle_s = slot.since_s - slot.used_s if slot.state is SlotState.LEAVING else 0.0
+            view = _absent(told, max(0.0, idle_s))
+            left = AnnounceSlot(view, freed_bytes, why, slot.leaves_for)
+            self._left[slot.device, slot.model] = left
 
     def job_ended(self, job: Job) -> None:
         """The next announcement says how the job ended."""
@@ -125,15 +130,16 @@ class Announcer:
             for model in list(told):
                 key = (device.name, model)
                 if model not in device.slots or key in self._left:
-                    freed_bytes, why = self._left.get(key, (0, ""))
-                    left.append(AnnounceSlot(_absent(told.pop(model)), freed_bytes, why))
+                    view = told.pop(model)
+                    left.append(self._left.get(key) or AnnounceSlot(_absent(view)))
             for model, slot in device.slots.items():
                 view = slot_view(state, slot, now)
                 # An idle slot grows older all the time: that alone is no change.
                 ageless = _ageless(view)
                 if told.get(model) != ageless:
                     told[model] = ageless
-                    here.append(AnnounceSlot(view, why=slot.leaves_because))
+                    why, whose = slot.leaves_because, slot.leaves_for
+                    here.append(AnnounceSlot(view, why=why, participant=whose))
         self._left = {}
         return left + here
 
@@ -217,7 +223,7 @@ def _ageless(view: SlotView) -> SlotView:
     return msgspec.structs.replace(view, idle_s=0.0)
 
 
-def _absent(view: SlotView) -> SlotView:
+def _absent(view: SlotView, idle_s: float = 0.0) -> SlotView:
     return msgspec.structs.replace(
         view,
         state=SlotState.ABSENT,
@@ -225,6 +231,6 @@ def _absent(view: SlotView) -> SlotView:
         done_bytes=0,
         total_bytes=0,
         running_jobs=0,
-        idle_s=0.0,
+        idle_s=idle_s,
         error=None,
     )

@@ -69,7 +69,7 @@ class Changes:
         for job in jobs:
             self.ordering.pay(job.participant)
         device.until_s = None if known_s is None else now + known_s
-        slot.leaves_because = ""
+        slot.leaves_because = slot.leaves_for = ""
         slot.uses += 1
         slot.moves = 0
         went_on(self.effects, jobs, slot)
@@ -177,6 +177,8 @@ class Changes:
         bytes count until they are back."""
         slot = device.slots[model]
         slot.state, slot.since_s, slot.leaves_because = SlotState.LEAVING, now, because
+        queue = self.state.queue
+        slot.leaves_for = queue.first_of(room_for).participant if queue.awaits(room_for) else ""
         device.ledger.start_freeing(model)
         device.begin(Activity.EVICTING, model, now)
         device.room_for = room_for

@@ -48,7 +48,8 @@ class JobView(msgspec.Struct, frozen=True):
 
 
 class SlotView(msgspec.Struct, frozen=True):
-    """One model on one GPU. `bytes` are measured weights once ready, estimated before."""
+    """One model on one GPU. `bytes` are measured weights once ready, estimated before. `idle_s`
+    is how long it has not been used, or had not been when it was told to leave."""
 
     device: str
     model: str
@@ -205,11 +206,13 @@ class AnnounceJob(Effect, frozen=True):
 
 
 class AnnounceSlot(Effect, frozen=True):
-    """The slot changed; `freed_bytes` is set where it just left, `why` says in words why."""
+    """The slot changed; `freed_bytes` is set where it just left, `why` says in words why, and
+    `participant` is whose job needs the room, where one does."""
 
     slot: SlotView
     freed_bytes: int = 0
     why: str = ""
+    participant: str = ""
 
 
 class AnnounceDevice(Effect, frozen=True):

@@ -129,6 +129,8 @@ class Slot:
     """The participants whose jobs ran on it."""
     leaves_because: str = ""
     """Why it leaves, or will as soon as its device is idle."""
+    leaves_for: str = ""
+    """The participant whose job needs its room, where one does."""
     error: ErrorReport | None = None
     placement: Placement = RESIDENT
     """Where its weights are, or will be once it is loaded."""

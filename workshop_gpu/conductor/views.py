@@ -23,7 +23,11 @@ def device_view(device: Device) -> DeviceView:
 def slot_view(state: State, slot: Slot, now: float) -> SlotView:
     """A slot with those who use it."""
     model = state.models.get(slot.model)
-    idle = slot.state is SlotState.READY and not slot.running
+    idle_s = 0.0
+    if slot.state is SlotState.READY and not slot.running:
+        idle_s = now - slot.used_s
+    elif slot.state is SlotState.LEAVING:
+        idle_s = slot.since_s - slot.used_s
     return SlotView(
         device=slot.device,
         model=slot.model,
@@ -34,7 +38,7 @@ def slot_view(state: State, slot: Slot, now: float) -> SlotView:
         running_jobs=len(slot.running),
         holds=len(state.holds_on(slot.model)),
         pinned=model is not None and model.pinned,
-        idle_s=max(0.0, now - slot.used_s) if idle else 0.0,
+        idle_s=max(0.0, idle_s),
         error=slot.error,
         placement=words_of(slot.placement),
     )

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 
 import anyio
@@ -43,6 +44,11 @@ class AuditLog:
         self._max_bytes = max_bytes
         self._lines: deque[AuditLine] = deque(maxlen=kept_lines)
         self._writing = asyncio.Lock()
+        self._listeners: list[Callable[[AuditLine], None]] = []
+
+    def listen(self, listener: Callable[[AuditLine], None]) -> None:
+        """Calls `listener` with each action from now on."""
+        self._listeners.append(listener)
 
     @property
     def lines(self) -> list[AuditLine]:
@@ -65,6 +71,8 @@ class AuditLog:
     async def add(self, line: AuditLine) -> None:
         """Notes an action that was done. A disk that cannot take it does not undo the action."""
         self._lines.append(line)
+        for listener in self._listeners:
+            listener(line)
         async with self._writing:
             try:
                 await anyio.to_thread.run_sync(self._append, msgspec.json.encode(line) + b"\n")

@@ -75,10 +75,14 @@ class ImageStore:
 
     def path(self, job: str, index: int) -> Path:
         """Where image `index` of a job lies. Raises JobUnknown where there is none."""
-        path = self._job_folder(job) / f"{index}.png"
+        path = self.file(job, index)
         if not path.is_file():
             raise JobUnknown(job)
         return path
+
+    def file(self, job: str, index: int) -> Path:
+        """As `path`, without a look at the disk."""
+        return self._job_folder(job) / f"{index}.png"
 
     def forget(self, job: str) -> None:
         """Deletes a job's images; it is no error if there are none."""

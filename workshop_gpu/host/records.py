@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from pathlib import PurePosixPath
 
 import msgspec
 
@@ -22,6 +23,11 @@ class Participant(msgspec.Struct, frozen=True):
     name: str
     kernel: str | None = None
     notebook: str = ""
+
+    @property
+    def notebook_name(self) -> str:
+        """The notebook's file name, without the folders that it lies in."""
+        return PurePosixPath(self.notebook).name
 
 
 class JobRecord(msgspec.Struct):
@@ -109,6 +115,10 @@ class JobRecords:
     def of(self, participant: str) -> list[JobRecord]:
         """A participant's jobs, newest first."""
         return list(reversed(self._of.get(participant, {}).values()))
+
+    def latest_of(self, participant: str) -> JobRecord | None:
+        """A participant's newest job."""
+        return next(reversed(self._of.get(participant, {}).values()), None)
 
     def recent(self, participant: str, ended: int) -> list[JobRecord]:
         """Those of a participant's jobs that have not ended, and so many of the others; newest

@@ -23,6 +23,8 @@ from workshop_gpu.conductor.learned import Learned
 from workshop_gpu.conductor.planning import Size
 from workshop_gpu.conductor.policy import Policy
 from workshop_gpu.conductor.states import Priority
+from workshop_gpu.host.chronicle import Chronicle
+from workshop_gpu.host.classroom import Classroom, HelpChanged, MessageChanged
 from workshop_gpu.host.devices import DeviceConfig
 from workshop_gpu.host.downloads import Downloads
 from workshop_gpu.host.driver import Driver
@@ -33,6 +35,7 @@ from workshop_gpu.host.journal_records import request_of
 from workshop_gpu.host.keeper import Keeper
 from workshop_gpu.host.kept import Kept
 from workshop_gpu.host.likely import likely_sources
+from workshop_gpu.host.news import NewsItem
 from workshop_gpu.host.records import JobRecord, Participant
 from workshop_gpu.host.reserving import Reservations
 from workshop_gpu.host.retention import Limits
@@ -94,7 +97,7 @@ Order = (
     | effects.StopFetch
 )
 _ORDERS: tuple[type[Order], ...] = get_args(Order)
-LogEntry = effects.Effect | Preview | CatalogueRead
+LogEntry = effects.Effect | Preview | CatalogueRead | NewsItem | MessageChanged | HelpChanged
 
 
 class Runtime:
@@ -133,8 +136,11 @@ class Runtime:
         self.jobs = self.keeper.records
         self._driver = Driver(self._conductor, self._carry_out, self._log)
         self.reservations = Reservations(self._ask, self._reservation, devices)
+        self.chronicle = Chronicle(self.policy, self.jobs, self.reservations)
+        self.classroom = Classroom(self.events.append)
         self.foreign = foreign or ForeignProcesses()
-        self._processes: dict[str, tuple[events.ForeignProcess, ...]] = {}
+        self.processes: dict[str, tuple[events.ForeignProcess, ...]] = {}
+        """Those of others that hold memory, by device."""
         cards = tuple(device.gpu_uuid for device in settings.devices if device.gpu_uuid)
         self.pool = WeightPool(settings.pool_bytes, log=self._log)
         logs = settings.data_folder / "logs"
@@ -264,7 +270,7 @@ class Runtime:
 
     async def _watch_processes(self) -> None:
         while True:
-            self._processes = await anyio.to_thread.run_sync(self.foreign.read)
+            self.processes = await anyio.to_thread.run_sync(self.foreign.read)
             await anyio.sleep(_PROCESSES_S)
 
     async def _keep_time(self) -> None:
@@ -275,6 +281,7 @@ class Runtime:
                 await self._read_catalogue()
             self._tell(events.Tick())
             self.pool.relieve()
+            self.chronicle.keep_time(self.snapshot)
             if time.monotonic() >= learned_at + _LEARNED_S:
                 learned_at = time.monotonic()
                 await self.kept.keep_learned(self._conductor.learned())
@@ -341,7 +348,7 @@ class Runtime:
         ModelUnknown."""
         self._ask(events.PolicyChanged(policy))
         if not await self.kept.keep_policy(policy):
-            self.events.append(
+            self._announce(
                 effects.Notice("The rules could not be written to disk: a restart forgets them.")
             )
 
@@ -429,6 +436,7 @@ class Runtime:
                 self.downloads.stop(model)
 
     def _announce(self, effect: effects.Effect) -> None:
+        news = self.chronicle.see(effect)
         self.events.append(effect)
         match effect:
             case effects.AnnounceJob(view):
@@ -440,6 +448,8 @@ class Runtime:
                 self.events.append(CatalogueRead())
             case effects.Notice(text):
                 self._log.info("%s", text)
+        for item in news:
+            self.events.append(item)
 
     def _load(self, wanted: effects.LoadModel) -> None:
         try:
@@ -477,7 +487,7 @@ class Runtime:
                 )
             case protocol.Done():
                 self._tell(await self.keeper.save(report))
-        processes = self._processes.get(device.id)
+        processes = self.processes.get(device.id)
         for fact in facts(device.id, report, processes, device.most_bytes):
             self._tell(fact)
 
