@@ -17,9 +17,10 @@ from workshop_gpu.catalogue.spec import ModelSpec
 from workshop_gpu.conductor import effects
 from workshop_gpu.conductor.states import JobState, SlotState
 from workshop_gpu.host import classroom
+from workshop_gpu.host.log_entries import CatalogueRead, LogEntry, Preview
 from workshop_gpu.host.news import NewsItem
 from workshop_gpu.host.records import JobRecord, Participant
-from workshop_gpu.host.runtime import CatalogueRead, LogEntry, Preview, Runtime
+from workshop_gpu.host.runtime import Runtime
 
 ModelState = Literal[
     "absent", "downloading", "loading", "ready", "leaving", "failed", "unavailable"

@@ -24,7 +24,7 @@ from workshop_gpu.conductor.planning import Size
 from workshop_gpu.conductor.policy import Policy
 from workshop_gpu.conductor.states import Priority
 from workshop_gpu.host.chronicle import Chronicle
-from workshop_gpu.host.classroom import Classroom, HelpChanged, MessageChanged
+from workshop_gpu.host.classroom import Classroom
 from workshop_gpu.host.devices import DeviceConfig
 from workshop_gpu.host.downloads import Downloads
 from workshop_gpu.host.driver import Driver
@@ -35,7 +35,7 @@ from workshop_gpu.host.journal_records import request_of
 from workshop_gpu.host.keeper import Keeper
 from workshop_gpu.host.kept import Kept
 from workshop_gpu.host.likely import likely_sources
-from workshop_gpu.host.news import NewsItem
+from workshop_gpu.host.log_entries import CatalogueRead, LogEntry, Preview
 from workshop_gpu.host.records import JobRecord, Participant
 from workshop_gpu.host.reserving import Reservations
 from workshop_gpu.host.retention import Limits
@@ -73,20 +73,6 @@ class RuntimeSettings(msgspec.Struct, frozen=True):
     conductor: Settings = Settings()
 
 
-class Preview(msgspec.Struct, frozen=True):
-    """The picture as it forms; `jpeg` is a small JPEG file."""
-
-    job: str
-    step: int
-    steps: int
-    image: int
-    jpeg: bytes
-
-
-class CatalogueRead(msgspec.Struct, frozen=True):
-    """The catalogue was read again, or the rules for its models changed."""
-
-
 Order = (
     effects.LoadModel
     | effects.FetchModel
@@ -97,7 +83,6 @@ Order = (
     | effects.StopFetch
 )
 _ORDERS: tuple[type[Order], ...] = get_args(Order)
-LogEntry = effects.Effect | Preview | CatalogueRead | NewsItem | MessageChanged | HelpChanged
 
 
 class Runtime:
