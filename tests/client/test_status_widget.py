@@ -1,0 +1,59 @@
+"""`wg.Status()` without a browser."""
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.client.fakes import FakeServer, a_job
+from tests.client.test_tables import a_status
+from workshop_gpu.api import schemas, schemas_room
+from workshop_gpu.client import Client, Status
+
+
+@pytest.fixture
+def status(client: Client, fake: FakeServer) -> Iterator[Status]:
+    fake.answers["GET status"] = a_status()
+    widget = Status(client)
+    yield widget
+    widget.close()
+
+
+def wait_for(status: Status, condition: Callable[[dict[str, Any]], bool]) -> None:
+    met = threading.Event()
+
+    def look(change: Any) -> None:
+        if condition(change["new"]):
+            met.set()
+
+    status.observe(look, "_view")
+    if condition(status._view):
+        met.set()
+    assert met.wait(10), status._view
+
+
+def test_it_shows_the_room_at_once_and_follows_the_stream(status: Status, fake: FakeServer) -> None:
+    assert status._view["devices"][0]["free"] == "16.0 of 24.0 GB free"
+    stream, _ = fake.next_stream()
+    stream.send(schemas.JobEvent(a_job()))
+    wait_for(status, lambda view: len(view["queue"]) == 1 and view["live"])
+    stream.send(schemas_room.MessageEvent(schemas_room.Message("Hello", "Zoe", 1.0)))
+    wait_for(status, lambda view: view["message"] == "Hello")
+    assert "you: next" in repr(status)
+
+
+def test_it_says_that_the_server_does_not_answer(status: Status, fake: FakeServer) -> None:
+    stream, _ = fake.next_stream()
+    stream.send(schemas.JobEvent(a_job()))
+    wait_for(status, lambda view: view["live"])
+    fake.stream_status = 500
+    stream.end()
+    wait_for(status, lambda view: not view["live"])
+
+
+def test_a_closed_one_listens_no_longer(client: Client, fake: FakeServer) -> None:
+    fake.answers["GET status"] = a_status()
+    widget = Status(client)
+    widget.close()
+    assert client.events._subscribers == []
