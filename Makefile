@@ -5,6 +5,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 CHECKED := workshop_gpu $(wildcard tools benchmarks scripts)
+PANEL := $(wildcard labextension/*.json labextension/build.py labextension/yarn.lock \
+  labextension/src/*.ts* labextension/src/*/*.ts* labextension/style/* labextension/schema/*)
 DEMO := $(if $(CHECK),--check) $(if $(DEVICE),--device $(DEVICE))
 
 .PHONY: demo test lint types docs unit chromium clean help
@@ -23,6 +25,7 @@ test: lint types docs unit
 lint: $(VENV)/.installed-all
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python labextension/build.py lint
 
 types: $(VENV)/.installed-all
 	$(BIN)/mypy $(CHECKED)
@@ -32,6 +35,7 @@ docs: $(VENV)/.installed-all
 	@echo "The documentation: docs/_build/html/index.html"
 
 unit: $(VENV)/.installed-all chromium
+	$(BIN)/python labextension/build.py test
 	$(BIN)/python -m pytest
 
 chromium:
@@ -47,7 +51,7 @@ $(VENV)/.made:
 	       exit 1; }
 	@touch $@
 
-$(VENV)/.installed-demo: $(VENV)/.made pyproject.toml constraints.txt
+$(VENV)/.installed-demo: $(VENV)/.made pyproject.toml constraints.txt $(PANEL)
 	@echo "Installing Workshop GPU into $(VENV) (torch is large: this may take minutes) …"
 	@$(PIP) -e ".[gpu,lab]"
 	@touch $@
@@ -55,6 +59,7 @@ $(VENV)/.installed-demo: $(VENV)/.made pyproject.toml constraints.txt
 $(VENV)/.installed-all: $(VENV)/.installed-demo
 	@echo "Installing what the tests need …"
 	@$(PIP) -e ".[gpu,lab,test,docs]"
+	@$(PIP) $$($(BIN)/python labextension/build.py requirements)
 	@touch $@
 
 clean:

@@ -120,6 +120,8 @@ class Job(msgspec.Struct, frozen=True):
     """In words, who keeps it waiting, where that is somebody else's doing."""
     went_on: str = ""
     """In words, how it went on after its GPU had run out of memory over it."""
+    kernel: str | None = None
+    """The kernel that asked for it, so that a page knows those of its own notebooks."""
 
 
 class JobList(msgspec.Struct, frozen=True):

@@ -73,6 +73,7 @@ class Views:
             batch=view.batch if view else 1,
             reason=view.reason if view else "",
             went_on=view.went_on if view else "",
+            kernel=record.participant.kernel,
         )
         if not (mine or self._viewer.admin):
             return msgspec.structs.replace(job, error=None)

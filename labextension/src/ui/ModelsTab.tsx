@@ -1,0 +1,84 @@
+import React, { useState } from 'react';
+import { modelActions } from '../actions';
+import type { Desk } from '../desk';
+import { amount, span } from '../format';
+import type { Room } from '../room';
+import type { Plan } from '../types';
+import { modelLines } from '../view';
+import { Do } from './Doing';
+import { useAnswer } from './hooks';
+import { ModelRow } from './Now';
+
+/** The models, with all that can be done with each. */
+export function ModelsTab({ desk, room }: { desk: Desk; room: Room }) {
+  const { trans } = desk;
+  return (
+    <section className="jp-wg-models">
+      <ul>
+        {modelLines(room, trans).map(line => (
+          <ModelRow key={line.id} line={line}>
+            <div className="jp-wg-tools">
+              {modelActions(line.model, trans).map(action => (
+                <Do key={action.label} action={action} />
+              ))}
+            </div>
+            {line.model.enabled && !line.model.problem && (
+              <Placement desk={desk} model={line.id} state={line.state} />
+            )}
+          </ModelRow>
+        ))}
+      </ul>
+    </section>
+  );
+}
+
+interface PlacementProps {
+  desk: Desk;
+  model: string;
+  state: string;
+}
+
+/** Where its weights would live, and why; asked for when it is unfolded. */
+function Placement(props: PlacementProps) {
+  const [open, setOpen] = useState(false);
+  return (
+    <details onToggle={event => setOpen(event.currentTarget.open)}>
+      <summary>{props.desk.trans.__('Placement')}</summary>
+      {open && <PlanTable {...props} />}
+    </details>
+  );
+}
+
+function PlanTable({ desk, model, state }: PlacementProps) {
+  const { trans } = desk;
+  const path = `models/${encodeURIComponent(model)}/plan`;
+  const { answer, problem } = useAnswer<Plan>(desk, path, state);
+  if (!answer) {
+    return <p className="jp-wg-detail">{problem || trans.__('Asking the planner …')}</p>;
+  }
+  return (
+    <>
+      <p className="jp-wg-detail">
+        {answer.placement
+          ? trans.__('Now on %1: %2.', answer.device, answer.placement)
+          : trans.__(
+              'On %1 it would have room for %2.',
+              answer.device,
+              amount(answer.room_bytes)
+            )}{' '}
+        {answer.warning}
+      </p>
+      <table className="jp-wg-table">
+        <tbody>
+          {answer.rungs.map(rung => (
+            <tr key={rung.rung} className={rung.chosen ? 'jp-mod-chosen' : ''} title={rung.why}>
+              <th scope="row">{rung.words}</th>
+              <td className="jp-wg-number">{amount(rung.needed_bytes)}</td>
+              <td className="jp-wg-number">{span(rung.expected_s)}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </>
+  );
+}

@@ -1,0 +1,310 @@
+/** What the panel shows of the room: bars with their legends, models, the queue. Pure. */
+
+import { amount, amountOf, span, startsIn, type Trans } from './format';
+import type { Room, Waiting } from './room';
+import type { Device, Holder, Job, Model, ModelState, Slot } from './types';
+
+/** How a part of a bar is drawn; models have a colour each. */
+export type Look =
+  | `model-${number}`
+  | 'shared'
+  | 'working'
+  | 'reservation'
+  | 'notebook'
+  | 'foreign'
+  | 'other'
+  | 'free';
+
+/** A part of a GPU's memory: a piece of the bar, and a line of the legend. */
+export interface Part {
+  key: string;
+  look: Look;
+  label: string;
+  detail: string;
+  bytes: number;
+  /** Of the bar's width, from 0 to 1. */
+  share: number;
+  /** How far a load is, from 0 to 1. */
+  progress: number | null;
+}
+
+export interface Bar {
+  device: string;
+  title: string;
+  used: string;
+  note: string;
+  parts: Part[];
+}
+
+export const MODEL_LOOKS = 6;
+const BEST_FIRST: SlotState[] = ['ready', 'loading', 'leaving', 'failed'];
+type SlotState = Slot['state'];
+
+/** One bar for each GPU. */
+export function bars(room: Room, trans: Trans): Bar[] {
+  return room.devices.map(device => {
+    const parts = device.holders
+      .filter(holder => holder.bytes > 0)
+      .map((holder, i) => partOf(holder, i, device, room, trans))
+      .sort((a, b) => rank(a.look) - rank(b.look));
+    parts.push({
+      key: 'free',
+      look: 'free',
+      label: trans.__('free'),
+      detail: '',
+      bytes: Math.max(0, device.free_bytes),
+      share: 0,
+      progress: null
+    });
+    const whole = Math.max(
+      device.total_bytes,
+      parts.reduce((sum, part) => sum + part.bytes, 0)
+    );
+    return {
+      device: device.id,
+      title: device.name === device.id ? device.id : `${device.id} · ${device.name}`,
+      used: amountOf(device.total_bytes - device.free_bytes, device.total_bytes),
+      note: deviceNote(device, room, trans),
+      parts: parts.map(part => ({ ...part, share: whole ? part.bytes / whole : 0 }))
+    };
+  });
+}
+
+function deviceNote(device: Device, room: Room, trans: Trans): string {
+  if (device.state === 'starting') {
+    return trans.__('starting …');
+  }
+  if (device.state === 'lost') {
+    return trans.__('not usable: its worker could not be started');
+  }
+  const owner = room.reservations.find(
+    each => each.whole && each.state === 'granted' && each.device === device.id
+  );
+  return owner ? trans.__('taken as a whole by %1', owner.participant) : '';
+}
+
+function partOf(holder: Holder, i: number, device: Device, room: Room, trans: Trans): Part {
+  const part = {
+    key: `${holder.kind}-${holder.name}-${i}`,
+    bytes: holder.bytes,
+    share: 0,
+    detail: '',
+    progress: null
+  };
+  switch (holder.kind) {
+    case 'weights': {
+      const index = room.models.findIndex(model => model.id === holder.name);
+      const slot = device.slots.find(each => each.model === holder.name);
+      if (index < 0 || !slot) {
+        return { ...part, look: 'shared', label: holder.name };
+      }
+      return {
+        ...part,
+        look: lookOf(index),
+        label: room.models[index]?.title ?? holder.name,
+        detail: slotWords(slot, trans),
+        progress: progressOf(slot)
+      };
+    }
+    case 'freeing':
+      return { ...part, look: 'other', label: trans.__('%1, leaving', holder.name) };
+    case 'shared':
+      return { ...part, look: 'shared', label: trans.__('shared by %1', holder.name) };
+    case 'working':
+      return { ...part, look: 'working', label: trans.__('drawing for %1', holder.name) };
+    case 'reservation':
+      return { ...part, look: 'reservation', label: trans.__('reserved by %1', holder.name) };
+    case 'notebook':
+      return { ...part, look: 'notebook', label: trans.__("%1's own code", holder.name) };
+    case 'foreign':
+      return { ...part, look: 'foreign', label: holder.name };
+    case 'cache':
+      return { ...part, look: 'other', label: trans.__("the worker's own") };
+    case 'margin':
+      return { ...part, look: 'other', label: trans.__('safety margin') };
+    default:
+      return { ...part, look: 'other', label: `${holder.kind} ${holder.name}` };
+  }
+}
+
+function lookOf(index: number): Look {
+  return `model-${index % MODEL_LOOKS}`;
+}
+
+function rank(look: Look): number {
+  const order = ['shared', 'working', 'reservation', 'notebook', 'foreign', 'other', 'free'];
+  return order.indexOf(look);
+}
+
+function progressOf(slot: Slot): number | null {
+  return slot.state === 'loading' && slot.total_bytes > 0
+    ? Math.min(1, slot.done_bytes / slot.total_bytes)
+    : null;
+}
+
+function stepWords(job: Job, trans: Trans): string {
+  return trans.__('step %1 of %2', job.step, job.steps);
+}
+
+/** What a slot does, in words. */
+export function slotWords(slot: Slot, trans: Trans): string {
+  switch (slot.state) {
+    case 'loading':
+      return slot.total_bytes
+        ? trans.__('loading, %1', amountOf(slot.done_bytes, slot.total_bytes))
+        : trans.__('loading');
+    case 'leaving':
+      return trans.__('leaving');
+    case 'failed':
+      return slot.error?.message ?? trans.__('could not be loaded');
+    case 'absent':
+      return '';
+    case 'ready': {
+      if (slot.running_jobs > 0) {
+        return trans.__('drawing');
+      }
+      const kept = slot.pinned
+        ? trans.__('pinned')
+        : slot.holds
+          ? trans._n('held by %1 notebook', 'held by %1 notebooks', slot.holds, slot.holds)
+          : '';
+      const idle = slot.idle_s >= 60 ? trans.__('idle for %1', span(slot.idle_s)) : '';
+      return [trans.__('ready'), kept, idle].filter(Boolean).join(', ');
+    }
+  }
+}
+
+/** A model of the catalogue as the list shows it. */
+export interface ModelLine {
+  id: string;
+  title: string;
+  look: Look;
+  state: ModelState;
+  words: string;
+  bytes: number;
+  progress: number | null;
+  model: Model;
+}
+
+/** All models, as the catalogue orders them. */
+export function modelLines(room: Room, trans: Trans): ModelLine[] {
+  return room.models.map((model, index) => {
+    const slot = bestSlot(model);
+    const downloading = !slot && model.state === 'downloading';
+    const state = slot?.state ?? (downloading || model.problem ? model.state : 'absent');
+    return {
+      id: model.id,
+      title: model.title,
+      look: lookOf(index),
+      state,
+      words: modelWords(model, slot, trans),
+      bytes: slot?.bytes ?? model.bytes,
+      progress:
+        downloading && model.total_bytes
+          ? model.done_bytes / model.total_bytes
+          : slot
+            ? progressOf(slot)
+            : null,
+      model
+    };
+  });
+}
+
+function bestSlot(model: Model): Slot | undefined {
+  return BEST_FIRST.map(state => model.slots.find(slot => slot.state === state)).find(Boolean);
+}
+
+function modelWords(model: Model, slot: Slot | undefined, trans: Trans): string {
+  if (model.problem) {
+    return model.problem;
+  }
+  if (!model.enabled) {
+    return trans.__('not offered: %1', model.reason);
+  }
+  if (slot) {
+    return slotWords(slot, trans);
+  }
+  if (model.state === 'downloading') {
+    return trans.__('downloading, %1', amountOf(model.done_bytes, model.total_bytes));
+  }
+  return trans.__('not loaded (%1)', amount(model.bytes));
+}
+
+/** A job that runs or waits. */
+export interface QueueLine {
+  id: string;
+  who: string;
+  model: string;
+  words: string;
+  reason: string;
+  mine: boolean;
+  running: boolean;
+  progress: number | null;
+}
+
+/** Says whether a job is of the one who looks. */
+export type IsMine = (job: Job) => boolean;
+
+/** Who is served, then who waits, in their order. `now` in seconds since 1970. */
+export function queueLines(room: Room, isMine: IsMine, now: number, trans: Trans): QueueLine[] {
+  const title = (id: string) => room.models.find(model => model.id === id)?.title ?? id;
+  const line = (job: Job) => ({
+    id: job.id,
+    who: job.participant,
+    model: title(job.model),
+    reason: job.reason,
+    mine: isMine(job)
+  });
+  const running = room.running.map(job => ({
+    ...line(job),
+    words: stepWords(job, trans),
+    running: true,
+    progress: job.steps ? job.step / job.steps : 0
+  }));
+  const waiting = room.waiting.map(job => ({
+    ...line(job),
+    words: waitWords(job, now, trans),
+    running: false,
+    progress: null
+  }));
+  return [...running, ...waiting];
+}
+
+function waitWords(job: Waiting, now: number, trans: Trans): string {
+  switch (job.waiting_for) {
+    case 'pause':
+      return trans.__('paused');
+    case 'download':
+      return trans.__('model downloads');
+    default:
+      return startsIn(waitLeft(job, now), trans);
+  }
+}
+
+function waitLeft(job: Waiting, now: number): number | null {
+  return job.expected_wait_s === null
+    ? null
+    : Math.max(0, job.expected_wait_s - Math.max(0, now - job.told_at));
+}
+
+/** One line for the status bar: "GPU 61/80 GB · 3 waiting · you: in 20 s". */
+export function statusLine(room: Room, isMine: IsMine, now: number, trans: Trans): string {
+  const total = room.devices.reduce((sum, device) => sum + device.total_bytes, 0);
+  const free = room.devices.reduce((sum, device) => sum + Math.max(0, device.free_bytes), 0);
+  const words = [trans.__('GPU %1', amountOf(total - free, total))];
+  if (room.paused) {
+    words.push(trans.__('paused'));
+  }
+  if (room.waiting.length) {
+    words.push(trans.__('%1 waiting', room.waiting.length));
+  }
+  const running = room.running.find(isMine);
+  const next = room.waiting.find(isMine);
+  if (running) {
+    words.push(trans.__('you: %1', stepWords(running, trans)));
+  } else if (next) {
+    const place = next.position === 1 ? trans.__('next') : trans.__('place %1', next.position);
+    words.push(trans.__('you: %1, %2', place, waitWords(next, now, trans)));
+  }
+  return words.join(' · ');
+}

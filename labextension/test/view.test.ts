@@ -1,0 +1,176 @@
+import { describe, expect, test } from 'vitest';
+import { bars, modelLines, queueLines, statusLine } from '../src/view';
+import { device, job, model, room, slot, trans } from './made';
+
+const nobody = () => false;
+const holders = [
+  { kind: 'margin', name: 'margin', bytes: 2e9 },
+  { kind: 'weights', name: 'turbo', bytes: 10e9 },
+  { kind: 'weights', name: 'sd', bytes: 20e9 },
+  { kind: 'shared', name: 'sd, turbo', bytes: 5e9 },
+  { kind: 'working', name: 'Ada', bytes: 3e9 },
+  { kind: 'reservation', name: 'Grace', bytes: 6e9 },
+  { kind: 'notebook', name: 'train', bytes: 1e9 },
+  { kind: 'foreign', name: 'Xorg', bytes: 3e9 },
+  { kind: 'cache', name: 'worker', bytes: 0 }
+];
+const slots = [
+  slot(),
+  slot({ model: 'turbo', state: 'loading', done_bytes: 5e9, total_bytes: 20e9 })
+];
+const full = () => room({ devices: [device({ holders, slots })] });
+
+describe('the bar', () => {
+  test('names every byte once, models in front and what is free at the end', () => {
+    const [bar] = bars(full(), trans);
+    expect(bar?.parts.map(part => part.label)).toEqual([
+      'TURBO',
+      'SD',
+      'shared by sd, turbo',
+      'drawing for Ada',
+      'reserved by Grace',
+      "train's own code",
+      'Xorg',
+      'safety margin',
+      'free'
+    ]);
+    expect(bar?.parts.reduce((sum, part) => sum + part.bytes, 0)).toBe(80e9);
+    expect(bar?.parts.reduce((sum, part) => sum + part.share, 0)).toBeCloseTo(1);
+    expect(bar?.used).toBe('50/80 GB');
+  });
+
+  test('a model has the same colour on every GPU and in the list', () => {
+    const two = room({
+      devices: [
+        device({ holders, slots }),
+        device({
+          id: 'cuda:1',
+          holders: [{ kind: 'weights', name: 'turbo', bytes: 1 }],
+          slots: [slot({ device: 'cuda:1', model: 'turbo' })]
+        })
+      ]
+    });
+    const looks = bars(two, trans).map(bar => bar.parts.find(part => part.label === 'TURBO')?.look);
+    const listed = modelLines(two, trans).find(line => line.id === 'turbo')?.look;
+    expect(looks).toEqual([listed, listed]);
+  });
+
+  test('a model that loads shows how far it is', () => {
+    const part = bars(full(), trans)[0]?.parts.find(each => each.label === 'TURBO');
+    expect(part?.progress).toBe(0.25);
+    expect(part?.detail).toBe('loading, 5/20 GB');
+  });
+
+  test('more bytes held than there are make no bar longer than its box', () => {
+    const [bar] = bars(
+      room({
+        devices: [
+          device({ free_bytes: -10e9, holders: [{ kind: 'foreign', name: 'x', bytes: 90e9 }] })
+        ]
+      }),
+      trans
+    );
+    expect(bar?.parts.map(part => part.share)).toEqual([1, 0]);
+  });
+
+  test('a GPU that is lost, or taken as a whole, says so', () => {
+    expect(bars(room({ devices: [device({ state: 'lost' })] }), trans)[0]?.note).toContain(
+      'not usable'
+    );
+    const whole = {
+      id: 'r',
+      participant: 'Ada',
+      mine: false,
+      device: 'cuda:0',
+      size_bytes: null,
+      whole: true,
+      state: 'granted' as const,
+      position: 0,
+      expected_wait_s: null,
+      expires_in_s: null,
+      reason: ''
+    };
+    expect(bars(room({ reservations: [whole] }), trans)[0]?.note).toBe('taken as a whole by Ada');
+  });
+});
+
+describe('the models', () => {
+  const words = (more: Parameters<typeof model>[1]) =>
+    modelLines(room({}, [model('sd', more)]), trans)[0]?.words;
+
+  test.each([
+    [{}, 'not loaded (20.0 GB)'],
+    [{ enabled: false, reason: 'too large' }, 'not offered: too large'],
+    [{ problem: 'no files' }, 'no files'],
+    [
+      { state: 'downloading' as const, done_bytes: 1e9, total_bytes: 4e9 },
+      'downloading, 1.0/4.0 GB'
+    ],
+    [{ slots: [slot()] }, 'ready'],
+    [{ slots: [slot({ pinned: true, idle_s: 720 })] }, 'ready, pinned, idle for 12 min'],
+    [{ slots: [slot({ holds: 2 })] }, 'ready, held by 2 notebooks'],
+    [{ slots: [slot({ running_jobs: 1 })] }, 'drawing'],
+    [{ slots: [slot({ state: 'failed', error: { kind: 'x', message: 'no room' } })] }, 'no room']
+  ])('%j reads "%s"', (more, expected) => {
+    expect(words(more)).toBe(expected);
+  });
+
+  test('of several slots the best one counts', () => {
+    const [line] = modelLines(
+      room({}, [model('sd', { slots: [slot({ state: 'failed' }), slot({ device: 'cuda:1' })] })]),
+      trans
+    );
+    expect(line?.state).toBe('ready');
+  });
+});
+
+describe('the queue', () => {
+  test('shows who is served, then who waits, with mine marked and the waits counted down', () => {
+    const now = room({
+      running: [job('r', { state: 'running', position: 0, step: 5 })],
+      waiting: [
+        job('a', { participant: 'Grace' }),
+        job('b', { position: 2, expected_wait_s: null })
+      ]
+    });
+    const lines = queueLines(now, each => each.id === 'b', 108, trans);
+    expect(lines.map(({ who, words, mine }) => [who, words, mine])).toEqual([
+      ['Ada', 'step 5 of 20', false],
+      ['Grace', 'in 12 s', false],
+      ['Ada', 'start unknown', true]
+    ]);
+    expect(lines[0]?.progress).toBe(0.25);
+  });
+
+  test('a wait never goes below now, and a paused queue says so', () => {
+    const now = room({ waiting: [job('a'), job('b', { waiting_for: 'pause' })] });
+    expect(queueLines(now, nobody, 1000, trans).map(line => line.words)).toEqual([
+      'any moment now',
+      'paused'
+    ]);
+  });
+});
+
+describe('the status bar', () => {
+  test('names memory, the queue, and my place in it', () => {
+    const now = room({ waiting: [job('a'), job('b', { position: 2 }), job('c', { position: 3 })] });
+    expect(statusLine(now, nobody, 100, trans)).toBe('GPU 50/80 GB · 3 waiting');
+    expect(statusLine(now, each => each.id === 'a', 100, trans)).toBe(
+      'GPU 50/80 GB · 3 waiting · you: next, in 20 s'
+    );
+    expect(statusLine(now, each => each.id === 'c', 110, trans)).toBe(
+      'GPU 50/80 GB · 3 waiting · you: place 3, in 10 s'
+    );
+  });
+
+  test('a job of mine that runs counts more than one that waits', () => {
+    const now = room({
+      paused: 'lunch',
+      running: [job('r', { state: 'running', step: 3 })],
+      waiting: [job('a')]
+    });
+    expect(statusLine(now, () => true, 100, trans)).toBe(
+      'GPU 50/80 GB · paused · 1 waiting · you: step 3 of 20'
+    );
+  });
+});

@@ -1,0 +1,70 @@
+"""The GPU panel in a page of JupyterLab, as a participant or an instructor has it."""
+
+from typing import Any
+
+from playwright.sync_api import Browser, Locator, Page, expect
+
+from tests.browser.roles import COOKIE
+from tests.serverprocess import ServerProcess
+
+STATUS = ".jp-wg-status"
+
+
+class PanelPage:
+    """A page with the panel open."""
+
+    def __init__(
+        self, browser: Browser, server: ServerProcess, *, instructor: bool = False, **look: Any
+    ) -> None:
+        self.context = browser.new_context(**({"viewport": {"width": 1280, "height": 1000}} | look))
+        if instructor:
+            self.context.add_cookies([{"name": COOKIE, "value": "yes", "url": server.url}])
+        self.server = server
+        self.page: Page = self.context.new_page()
+        self.problems: list[str] = []
+        self.page.on("pageerror", lambda error: self.problems.append(str(error)))
+
+    def open(self, path: str = "lab") -> "PanelPage":
+        self.page.goto(f"{self.server.url}{path}?reset&token={self.server.token}")
+        self.page.wait_for_function("() => window.jupyterapp?.started")
+        self.page.locator("#jupyterlab-splash").wait_for(state="detached")
+        self.page.evaluate("() => window.jupyterapp.commands.execute('workshop-gpu:open')")
+        self.root.locator(".jp-wg-device").first.wait_for()
+        return self
+
+    @property
+    def root(self) -> Locator:
+        return self.page.locator("#workshop-gpu-panel")
+
+    def tab(self, name: str) -> None:
+        self.root.get_by_role("tab", name=name).click()
+
+    def model(self, model: str) -> Locator:
+        return self.root.locator(f".jp-wg-model[data-model='{model}']")
+
+    def do(self, button: Locator, text: str | None = None) -> None:
+        """Press a button, type what is asked for, confirm, and wait for the outcome."""
+        button.click()
+        self.confirm(text)
+
+    def confirm(self, text: str | None = None) -> None:
+        dialog = self.page.locator(".jp-Dialog")
+        if text is not None:
+            dialog.locator("input").fill(text)
+        dialog.locator("button.jp-wg-ok").click()
+        expect(dialog).to_have_count(0)
+
+    @property
+    def outcome(self) -> Locator:
+        return self.root.locator(".jp-wg-outcome p")
+
+    def theme(self, name: str) -> None:
+        self.page.evaluate(
+            "(theme) => window.jupyterapp.commands.execute('apputils:change-theme', {theme})", name
+        )
+        light = "true" if "Light" in name else "false"
+        self.page.locator(f"body[data-jp-theme-light='{light}']").wait_for(state="attached")
+
+    def close(self) -> None:
+        self.context.close()
+        assert self.problems == []
