@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
-CHECKED := workshop_gpu $(wildcard tools benchmarks scripts)
+CHECKED := workshop_gpu labextension/build.py $(wildcard tools benchmarks scripts)
 PANEL := $(wildcard labextension/*.json labextension/build.py labextension/yarn.lock \
   labextension/src/*.ts* labextension/src/*/*.ts* labextension/style/* labextension/schema/*)
 DEMO := $(if $(CHECK),--check) $(if $(DEVICE),--device $(DEVICE))
@@ -63,4 +63,4 @@ $(VENV)/.installed-all: $(VENV)/.installed-demo
 	@touch $@
 
 clean:
-	rm -rf build dist docs/_build demo-output .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf build dist labextension/dist labextension/lib labextension/.made-of docs/_build demo-output .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -43,8 +43,10 @@ type SlotState = Slot['state'];
 /** One bar for each GPU. */
 export function bars(room: Room, trans: Trans): Bar[] {
   return room.devices.map(device => {
+    const order = (holder: Holder) => room.models.findIndex(model => model.id === holder.name);
     const parts = device.holders
       .filter(holder => holder.bytes > 0)
+      .sort((a, b) => order(a) - order(b))
       .map((holder, i) => partOf(holder, i, device, room, trans))
       .sort((a, b) => rank(a.look) - rank(b.look));
     parts.push({
@@ -96,7 +98,7 @@ function partOf(holder: Holder, i: number, device: Device, room: Room, trans: Tr
       const index = room.models.findIndex(model => model.id === holder.name);
       const slot = device.slots.find(each => each.model === holder.name);
       if (index < 0 || !slot) {
-        return { ...part, look: 'shared', label: holder.name };
+        return { ...part, look: 'other', label: holder.name };
       }
       return {
         ...part,
@@ -109,7 +111,7 @@ function partOf(holder: Holder, i: number, device: Device, room: Room, trans: Tr
     case 'freeing':
       return { ...part, look: 'other', label: trans.__('%1, leaving', holder.name) };
     case 'shared':
-      return { ...part, look: 'shared', label: trans.__('shared by %1', holder.name) };
+      return { ...part, look: 'shared', label: trans.__('shared parts'), detail: holder.name };
     case 'working':
       return { ...part, look: 'working', label: trans.__('drawing for %1', holder.name) };
     case 'reservation':
@@ -252,7 +254,7 @@ export function queueLines(room: Room, isMine: IsMine, now: number, trans: Trans
     id: job.id,
     who: job.participant,
     model: title(job.model),
-    reason: job.reason,
+    reason: job.waiting_for === 'pause' ? '' : job.reason, // told once, above all of them
     mine: isMine(job)
   });
   const running = room.running.map(job => ({

@@ -24,9 +24,9 @@ describe('the bar', () => {
   test('names every byte once, models in front and what is free at the end', () => {
     const [bar] = bars(full(), trans);
     expect(bar?.parts.map(part => part.label)).toEqual([
-      'TURBO',
       'SD',
-      'shared by sd, turbo',
+      'TURBO',
+      'shared parts',
       'drawing for Ada',
       'reserved by Grace',
       "train's own code",

@@ -61,6 +61,31 @@ def test_the_wheel_holds_the_package_only(wheel):
     assert {top for top in tops if not top.startswith("workshop_gpu-")} == {"workshop_gpu"}
 
 
+def test_installing_brings_the_panel(wheel):
+    names = wheel.namelist()
+    (package,) = [
+        name for name in names if name.endswith("labextensions/workshop-gpu/package.json")
+    ]
+    folder = package.removesuffix("package.json")
+    assert folder.endswith(".data/data/share/jupyter/labextensions/workshop-gpu/")
+    entry = json.loads(wheel.read(package))["jupyterlab"]["_build"]["load"]
+    assert {folder + entry, folder + "install.json"} < set(names)
+    assert folder + "schemas/workshop-gpu/plugin.json" in names
+    assert json.loads(wheel.read(folder + "install.json"))["packageName"] == "workshop-gpu"
+
+
+def test_the_panel_has_the_version_of_the_package(wheel):
+    panel = json.loads((ROOT / "labextension" / "package.json").read_text())
+    (metadata,) = [name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")]
+    assert f"\nVersion: {panel['version']}\n" in wheel.read(metadata).decode()
+
+
+def test_the_panels_packages_are_pinned_by_what_they_are_and_not_by_an_address():
+    lock = (ROOT / "labextension" / "yarn.lock").read_text()
+    assert "http" not in lock
+    assert lock.count("checksum: ") > 100
+
+
 def test_the_command_and_the_provisioner_are_declared(wheel):
     (name,) = [name for name in wheel.namelist() if name.endswith("entry_points.txt")]
     text = wheel.read(name).decode()
