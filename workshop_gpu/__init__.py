@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from workshop_gpu.client import (
+        Admin,
         Client,
         Status,
         Studio,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Admin",
     "Client",
     "Status",
     "Studio",

@@ -1,4 +1,4 @@
-"""The status widget in a real browser."""
+"""The status and admin widgets in a real browser."""
 
 from collections.abc import Callable
 
@@ -6,6 +6,7 @@ from playwright.sync_api import expect
 
 from tests.browser.conftest import OpenLab
 from tests.browser.lab import Lab
+from tests.serverprocess import ServerProcess
 
 Screenshot = Callable[[Lab, str], None]
 
@@ -35,3 +36,56 @@ def test_the_status_shows_memory_by_name_and_what_happened(
     screenshot(lab, "status-dark-narrow")
     lab.page.set_viewport_size({"width": 1280, "height": 900})
     lab.theme("JupyterLab Light")
+
+
+ADMIN = """
+import workshop_gpu as wg
+refused = wg.Admin()
+wg.connect("{url}", token="{token}")
+refused
+"""
+
+
+def test_the_instructor_clicks_and_what_hurts_asks_first(
+    open_lab: OpenLab, server: ServerProcess, screenshot: Screenshot
+) -> None:
+    lab = open_lab([ADMIN.format(url=server.url, token=server.token), "wg.Admin()", "wg.Status()"])
+    refusal = lab.run(0).locator(".wg-refusal")
+    expect(refusal).to_contain_text("the instructor's right")
+    admin = lab.run(1).locator(".wg-admin")
+    room = lab.run(2).locator(".wg-room")
+    # A message: everybody reads it, as text.
+    admin.get_by_role("button", name="Tell everybody: Message to all").click()
+    admin.get_by_label("What should everybody read?").fill("<b>Save</b> your pictures")
+    admin.get_by_role("button", name="Tell everybody", exact=True).click()
+    expect(admin.locator(".wg-result")).to_have_text("Everybody reads it now.")
+    expect(room.locator(".wg-banner")).to_have_text("<b>Save</b> your pictures")
+    # A model is loaded at once; its eviction asks first, and No leaves it.
+    models = admin.get_by_role("region", name="Models")
+    models.get_by_role("button", name="Load: Shapes DiT Turbo").click()
+    evict = models.get_by_role("button", name="Evict: Shapes DiT Turbo")
+    evict.click()
+    question = admin.locator(".wg-ask")
+    expect(question).to_contain_text("waits for it to be loaded")
+    screenshot(lab, "admin-light")
+    admin.get_by_role("button", name="No, leave it").click()
+    expect(question).to_have_count(0)
+    evict.click()
+    admin.get_by_role("button", name="Evict", exact=True).click()
+    expect(room.locator(".wg-news")).to_contain_text("evicted (asked by the instructor)")
+    # The queue is paused by keyboard alone, and Escape takes a question back.
+    pause = admin.get_by_role("button", name="Pause: Queue")
+    pause.press("Enter")
+    why = admin.get_by_label("Why? Everybody who waits reads it.")
+    expect(why).to_be_focused()
+    why.press("Escape")
+    expect(why).to_have_count(0)
+    lab.theme("JupyterLab Dark")
+    lab.command("application:toggle-left-area")
+    lab.page.set_viewport_size({"width": 470, "height": 1100})
+    admin.scroll_into_view_if_needed()
+    screenshot(lab, "admin-dark-narrow")
+    lab.page.set_viewport_size({"width": 1280, "height": 900})
+    lab.theme("JupyterLab Light")
+    admin.get_by_role("button", name="Take back: Message to all").click()
+    expect(room.locator(".wg-banner")).to_be_hidden()

@@ -20,10 +20,12 @@ from workshop_gpu.client.session import (
 )
 
 if TYPE_CHECKING:
+    from workshop_gpu.client.widgets.admin import Admin
     from workshop_gpu.client.widgets.status import Status
     from workshop_gpu.client.widgets.studio import Studio
 
 __all__ = [
+    "Admin",
     "Client",
     "Status",
     "Studio",
@@ -43,6 +45,7 @@ __all__ = [
 
 
 _WIDGETS = {
+    "Admin": "workshop_gpu.client.widgets.admin",
     "Status": "workshop_gpu.client.widgets.status",
     "Studio": "workshop_gpu.client.widgets.studio",
 }
