@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         admin,
         again,
         connect,
+        explain,
         generate,
         hold,
         job,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
         reserve_all,
         room,
         status,
+        submit,
     )
 
 __version__ = "0.1.0"
@@ -41,6 +43,7 @@ __all__ = [
     "admin",
     "again",
     "connect",
+    "explain",
     "generate",
     "hold",
     "job",
@@ -50,6 +53,7 @@ __all__ = [
     "reserve_all",
     "room",
     "status",
+    "submit",
 ]
 
 

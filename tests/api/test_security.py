@@ -19,6 +19,7 @@ VERBS = ("get", "post", "put", "patch", "delete")
 UNKNOWN = {
     "model": "no-such-model",
     "job": "no-such-job",
+    "input": "no-such-input",
     "hold": "no-such-hold",
     "reservation": "no-such-reservation",
     "device": "no-such-device",

@@ -81,9 +81,15 @@ def a_job(state: str = "queued", job_id: str = "1" * 32, **changes: Any) -> sche
     return msgspec.structs.replace(job, **changes)
 
 
-def a_png(prompt: str = "a red circle", seed: int = 7, side: int = 32, **others: int) -> bytes:
+def a_png(prompt: str = "a red circle", seed: int = 7, side: int = 32, **others: object) -> bytes:
     """A PNG as the worker writes it."""
-    params = {"prompt": prompt, "negative_prompt": "", "seed": seed, "steps": 20, "images": 1}
+    params: dict[str, object] = {
+        "prompt": prompt,
+        "negative_prompt": "",
+        "seed": seed,
+        "steps": 20,
+        "images": 1,
+    }
     params |= {"guidance": 3.0, "width": side, "height": side} | others
     record = {"model": "shapes", "params": params, "versions": {"torch": "2"}, "device": "cpu"}
     info = PngInfo()
@@ -151,7 +157,9 @@ class FakeServer:
         if path == "events":
             return self._events(request)
         name = f"{request.method} {path}"
-        body = json.loads(request.content) if request.content else None
+        body = request.content or None
+        if request.headers.get("Content-Type") == "application/json":
+            body = json.loads(request.content)
         self.requests.append((name, body))
         return self._response(self.answers.get(name, (404, "not_found")))
 

@@ -101,4 +101,7 @@ def test_a_request_carries_all_options(client: Client, fake: FakeServer) -> None
         "batch": 1,
         "place": 0,
         "placement": "",
+        "start_image": "",
+        "mask": "",
+        "strength": None,
     }

@@ -5,9 +5,11 @@ from pathlib import Path
 
 from workshop_gpu.conductor.accounts import Accounts
 from workshop_gpu.host.image_store import ImageStore
+from workshop_gpu.host.input_store import InputStore
 from workshop_gpu.host.journal import Journal
 from workshop_gpu.host.journal_rows import Entry
 from workshop_gpu.host.keeper import Keeper
+from workshop_gpu.host.records import JobRecords
 from workshop_gpu.host.retention import Limits
 from workshop_gpu.worker.protocol import GenerateParams
 
@@ -41,7 +43,10 @@ def a_journal(path: Path, *entries: Entry) -> Journal:
 
 def a_keeper(folder: Path, limits: Limits | None = None) -> Keeper:
     images = ImageStore(folder / "images")
-    return Keeper(folder / "journal.sqlite3", images, limits or Limits(), Accounts, LOG)
+    records = JobRecords()
+    stores = (images, InputStore(folder / "inputs", records))
+    path = folder / "journal.sqlite3"
+    return Keeper(path, records, *stores, limits or Limits(), Accounts, LOG)
 
 
 async def written(path: Path, *entries: Entry) -> None:

@@ -14,6 +14,7 @@ from PIL import Image
 
 from tests.api.kernels import RunningKernel
 from tests.api.people import TURBO, WAIT_S, Person
+from tests.api.test_inputs import a_png
 from tests.serverprocess import ServerProcess
 from workshop_gpu.client import Client
 from workshop_gpu.client.words import Progress, describe
@@ -77,7 +78,9 @@ def test_nothing_that_was_accepted_is_lost_when_the_server_is_killed(
     ada, bob, cleo, dan = (stack.enter_context(Person(server, name)) for name in names)
     done = ada.ended(ada.submit(model="shapes", steps=2, seed=1)["id"])
     picture = pixels(ada, done)
-    first = ada.submit(**LONG, seed=2, images=2)
+    start = ada.http.post("api/inputs", content=a_png()).raise_for_status().json()
+    begun = {**LONG, "start_image": start["id"]}
+    first = ada.submit(**begun, seed=2, images=2)
     running(ada, first["id"])
     waiting = [each.submit(**SHORT, seed=3) for each in (dan, bob, cleo)]
     unwanted = bob.submit(**SHORT, seed=6)
@@ -108,7 +111,7 @@ def test_nothing_that_was_accepted_is_lost_when_the_server_is_killed(
         assert notebook.ended(asked["id"])["state"] == "done"
         assert pixels(notebook, notebook.get(f"api/jobs/{asked['id']}")) == pixels(dan, drawn)
     # Bit for bit what an undisturbed server draws.
-    again = [ada.submit(**LONG, seed=3)["id"], ada.submit(**SHORT, seed=3)["id"]]
+    again = [ada.submit(**begun, seed=3)["id"], ada.submit(**SHORT, seed=3)["id"]]
     assert pixels(ada, both)[1:] == pixels(ada, ada.ended(again[0]))
     assert pixels(dan, drawn) == pixels(ada, ada.ended(again[1]))
     (shown,) = picture_of_client.result(WAIT_S)

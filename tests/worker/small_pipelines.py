@@ -125,6 +125,7 @@ def sd1() -> Any:
 
     torch.manual_seed(4)
     unet = UNet2DConditionModel(
+        sample_size=32,
         block_out_channels=(16, 32),
         layers_per_block=2,
         norm_num_groups=8,

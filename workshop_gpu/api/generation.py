@@ -2,11 +2,14 @@
 
 import math
 import secrets
+from collections.abc import Sequence
 from typing import TypeVar
 
-from workshop_gpu.api.schemas import GenerateRequest
+import msgspec
+
+from workshop_gpu.api.schemas import GenerateRequest, Input
 from workshop_gpu.catalogue.spec import ModelSpec
-from workshop_gpu.conductor.errors import InvalidRequest
+from workshop_gpu.conductor.errors import ImagesNotAccepted, InvalidRequest
 from workshop_gpu.worker.protocol import GenerateParams
 
 Value = TypeVar("Value")
@@ -18,10 +21,31 @@ _DRAWN_SEEDS = 2**32
 MAX_GUIDANCE = 100.0
 MAX_BATCH = 16
 """The largest batch that a picture may be repeated in; no server draws larger ones."""
+IMAGE_STRENGTH = 0.7
+MASK_STRENGTH = 1.0
+"""How much is drawn anew where nobody says: with a start image, and under a mask."""
 
 
-def complete(request: GenerateRequest, spec: ModelSpec) -> GenerateParams:
-    """The parameters to draw with. Raises InvalidRequest with the field and the limit."""
+class Beginning(msgspec.Struct, frozen=True):
+    """What a job begins with."""
+
+    start_image: Input | None = None
+    mask: Input | None = None
+
+
+NOTHING = Beginning()
+
+
+def complete(
+    request: GenerateRequest,
+    spec: ModelSpec,
+    beginning: Beginning = NOTHING,
+    accepts: Sequence[str] = ("text",),
+) -> GenerateParams:
+    """The parameters to draw with; `accepts` is what the model makes pictures from.
+
+    Raises InvalidRequest with the field and the limit, or ImagesNotAccepted.
+    """
     limits, defaults = spec.limits, spec.defaults
     _check_prompt("prompt", request.prompt)
     if not request.prompt.strip():
@@ -29,8 +53,9 @@ def complete(request: GenerateRequest, spec: ModelSpec) -> GenerateParams:
     _check_prompt("negative_prompt", request.negative_prompt)
     images = _within("images", request.images, 1, limits.max_images)
     steps = _within("steps", _or(request.steps, defaults.steps), 1, limits.max_steps)
-    width = _side("width", _or(request.width, defaults.width), spec)
-    height = _side("height", _or(request.height, defaults.height), spec)
+    usual = _usual_size(spec, beginning.start_image)
+    width = _side("width", _or(request.width, usual[0]), spec)
+    height = _side("height", _or(request.height, usual[1]), spec)
     if width * height > limits.max_pixels:
         raise InvalidRequest(
             "width",
@@ -47,7 +72,7 @@ def complete(request: GenerateRequest, spec: ModelSpec) -> GenerateParams:
     else:
         seed = _within("seed", request.seed, 0, MAX_SEED - limits.max_images)
     batch = _within("batch", request.batch, 1, MAX_BATCH)
-    return GenerateParams(
+    params = GenerateParams(
         prompt=request.prompt,
         negative_prompt=request.negative_prompt,
         seed=seed,
@@ -59,6 +84,80 @@ def complete(request: GenerateRequest, spec: ModelSpec) -> GenerateParams:
         batch=batch,
         place=_within("place", request.place, 0, batch - 1),
     )
+    return _begun(params, request.strength, spec.id, beginning, accepts)
+
+
+def _begun(
+    params: GenerateParams,
+    strength: float | None,
+    model: str,
+    beginning: Beginning,
+    accepts: Sequence[str],
+) -> GenerateParams:
+    """With what the job begins with, if with anything."""
+    start, mask = beginning.start_image, beginning.mask
+    if start is None:
+        for field, given in (("mask", mask is not None), ("strength", strength is not None)):
+            if given:
+                raise InvalidRequest(field, "it goes with a start image only; give start_image too")
+        return params
+    if "image" not in accepts:
+        raise ImagesNotAccepted(model, "start images")
+    if params.batch > 1:
+        raise InvalidRequest("batch", "a picture with a start image is always drawn alone")
+    if mask is not None:
+        if "mask" not in accepts:
+            raise ImagesNotAccepted(model, "masks")
+        if (mask.width, mask.height) != (start.width, start.height):
+            raise InvalidRequest(
+                "mask",
+                f"it has {mask.width} x {mask.height} pixels and the start image "
+                f"{start.width} x {start.height}; make both equally large",
+            )
+    return msgspec.structs.replace(
+        params,
+        start_image=start.id,
+        mask=mask.id if mask else "",
+        strength=_strength(strength, params.steps, MASK_STRENGTH if mask else IMAGE_STRENGTH),
+    )
+
+
+def _strength(asked: float | None, steps: int, usual: float) -> float:
+    strength = max(usual, 1 / steps) if asked is None else float(asked)
+    if not (math.isfinite(strength) and 0 < strength <= 1):
+        raise InvalidRequest(
+            "strength", f"{strength} is not above 0 and at most 1 (1 draws all of it anew)"
+        )
+    if steps * strength < 1:
+        raise InvalidRequest(
+            "strength",
+            f"{strength} of {steps} steps is less than one step; take at least "
+            f"{math.ceil(100 / steps) / 100:g}, or more steps",
+        )
+    return strength
+
+
+def _usual_size(spec: ModelSpec, start: Input | None) -> tuple[int, int]:
+    """The model's default, or the size nearest to the start image's that the model draws."""
+    if start is None:
+        return spec.defaults.width, spec.defaults.height
+    limits, multiple = spec.limits, spec.limits.size_multiple
+    scale = min(
+        1.0,
+        limits.max_side / max(start.width, start.height),
+        math.sqrt(limits.max_pixels / (start.width * start.height)),
+    )
+    width, height = (
+        max(multiple, round(side * scale / multiple) * multiple)
+        for side in (start.width, start.height)
+    )
+    longest = limits.max_side // multiple * multiple
+    width, height = min(width, longest), min(height, longest)
+    while width * height > limits.max_pixels:  # rounded up by a little
+        width, height = (
+            (width - multiple, height) if width >= height else (width, height - multiple)
+        )
+    return width, height
 
 
 def _or(asked: Value | None, default: Value) -> Value:

@@ -10,11 +10,13 @@ from tornado.web import authenticated
 from workshop_gpu.api.errors import ImageUnknown, NotAllowed
 from workshop_gpu.api.generation import complete
 from workshop_gpu.api.handler import WorkshopHandler
+from workshop_gpu.api.inputs import beginning_of
 from workshop_gpu.api.schemas import GenerateRequest, JobList
 from workshop_gpu.catalogue.spec import ModelSpec
 from workshop_gpu.conductor.errors import InvalidRequest, JobUnknown
 from workshop_gpu.conductor.states import Priority
 from workshop_gpu.host.records import JobRecord
+from workshop_gpu.worker.protocol import GenerateParams
 
 _JOB_ID = re.compile(r"[0-9a-f]{32}")
 
@@ -58,12 +60,16 @@ class JobsHandler(WorkshopHandler):
             raise NotAllowed("Only the instructor may say how a model is placed.")
         record = await self._known(request, spec)
         if record is None:
-            params = complete(request, spec)
+            params = self._complete(request, spec)
             record = await self.runtime.submit(
                 self.participant, spec.id, params, priority, request.id, request.placement
             )
         self.set_header("Location", f"{self.base_url}workshop-gpu/api/jobs/{record.id}")
         self.answer((await self.views()).job(record), status=201)
+
+    def _complete(self, request: GenerateRequest, spec: ModelSpec) -> GenerateParams:
+        beginning = beginning_of(self.runtime.inputs, self.participant.id, request)
+        return complete(request, spec, beginning, self.runtime.catalogue.local(spec.id).accepts)
 
     async def _known(self, request: GenerateRequest, spec: ModelSpec) -> JobRecord | None:
         """The job of a request that was sent before. Raises InvalidRequest where the id makes no
@@ -75,7 +81,7 @@ class JobsHandler(WorkshopHandler):
             return None
         if request.seed is None:  # it was drawn then
             request = msgspec.structs.replace(request, seed=record.params.seed)
-        same = record.model == spec.id and record.params == complete(request, spec)
+        same = record.model == spec.id and record.params == self._complete(request, spec)
         if record.participant.id != self.participant.id or not same:
             raise InvalidRequest("id", "another job has it already; make a new one")
         await self.runtime.written(record.id)

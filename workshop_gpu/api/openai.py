@@ -28,6 +28,7 @@ from workshop_gpu.conductor.errors import (
 )
 from workshop_gpu.conductor.states import JobState
 from workshop_gpu.host.records import JobRecord
+from workshop_gpu.worker.protocol import GenerateParams
 
 _SIZE = re.compile(r"([0-9]{1,6})x([0-9]{1,6})")
 _TYPES = {400: "invalid_request_error", 403: "permission_error", 404: "invalid_request_error"}
@@ -117,39 +118,37 @@ class OpenAIModelsHandler(OpenAIHandler):
         self.answer(ModelEntries([ModelEntry(spec.id, created) for spec in offered]))
 
 
-class OpenAIImagesHandler(OpenAIHandler):
-    """Draws images and answers with them."""
+def asked_for(request: ImagesRequest, model: str) -> GenerateRequest:
+    """Their request in our words. Raises InvalidRequest."""
+    width, height = _size(request.size)
+    return GenerateRequest(
+        model=model,
+        prompt=request.prompt,
+        negative_prompt=request.negative_prompt,
+        seed=request.seed,
+        steps=request.steps,
+        guidance=request.guidance,
+        width=width,
+        height=height,
+        images=1 if request.n is None else request.n,
+    )
+
+
+class OpenAIDrawingHandler(OpenAIHandler):
+    """The base of those that draw images and answer with them."""
 
     _record: JobRecord | None = None
     _gone = False
 
-    @authenticated
-    @authorized
-    async def post(self) -> None:
-        request = self.body(ImagesRequest)
-        spec = self._spec(request.model)
-        width, height = _size(request.size)
-        params = complete(
-            GenerateRequest(
-                model=spec.id,
-                prompt=request.prompt,
-                negative_prompt=request.negative_prompt,
-                seed=request.seed,
-                steps=request.steps,
-                guidance=request.guidance,
-                width=width,
-                height=height,
-                images=1 if request.n is None else request.n,
-            ),
-            spec,
-        )
-        record = self._record = await self.runtime.submit(self.participant, spec.id, params)
+    async def draw(self, model: str, params: GenerateParams, response_format: str | None) -> None:
+        """Submits the job, waits for its images, and ends the request with them."""
+        record = self._record = await self.runtime.submit(self.participant, model, params)
         if self._gone:
             self.on_connection_close()
         await self.runtime.finished(record.id)
         _raise_unless_done(record)
         images = [
-            await self._image(record, index, request.response_format == "b64_json")
+            await self._image(record, index, response_format == "b64_json")
             for index in range(record.saved_images)
         ]
         self.answer(ImagesAnswer(int(record.ended_at or record.submitted_at), images))
@@ -161,13 +160,19 @@ class OpenAIImagesHandler(OpenAIHandler):
             with suppress(WorkshopError):
                 self.runtime.cancel(self._record.id)
 
-    def _spec(self, model: str | None) -> ModelSpec:
+    def spec(self, model: str | None, needed: str = "text") -> ModelSpec:
+        """The model that is named, or else the first that makes pictures from what is `needed`.
+        Raises ModelUnknown or InvalidRequest."""
         if model:
             return self.runtime.catalogue.get(model)
-        offered = self.offered()
-        if not offered:
-            raise InvalidRequest("model", "no model is offered at present")
-        return offered[0]
+        for spec in self.offered():
+            if needed in self.accepts(spec):
+                return spec
+        raise InvalidRequest("model", f"no model that takes {needed} is offered at present")
+
+    def accepts(self, spec: ModelSpec) -> tuple[str, ...]:
+        """What the model makes pictures from."""
+        return self.runtime.catalogue.local(spec.id).accepts
 
     async def _image(self, record: JobRecord, index: int, inline: bool) -> ImageData:
         if inline:
@@ -176,6 +181,18 @@ class OpenAIImagesHandler(OpenAIHandler):
             return ImageData(b64_json=b64encode(content).decode("ascii"))
         server = f"{self.request.protocol}://{self.request.host}{self.base_url}"
         return ImageData(url=f"{server}workshop-gpu/api/jobs/{record.id}/images/{index}")
+
+
+class OpenAIImagesHandler(OpenAIDrawingHandler):
+    """Draws images from a prompt."""
+
+    @authenticated
+    @authorized
+    async def post(self) -> None:
+        request = self.body(ImagesRequest)
+        spec = self.spec(request.model)
+        params = complete(asked_for(request, spec.id), spec)
+        await self.draw(spec.id, params, request.response_format)
 
 
 def _size(size: str | None) -> tuple[int | None, int | None]:

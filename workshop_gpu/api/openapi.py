@@ -30,6 +30,8 @@ class Operation(msgspec.Struct, frozen=True):
 _JOB, _MODEL, _HOLD = "api/jobs/{job}", "api/models/{model}", "api/holds/{hold}"
 _RESERVATION, _CLEAR = "api/reservations/{reservation}", "api/devices/{device}/clear"
 
+_PICTURE, _FORM = "application/octet-stream", "multipart/form-data"
+
 _MAY_BE_EMPTY = ("api/queue/pause", "api/help")
 """Addresses to which a body may be sent, and need not be."""
 
@@ -55,6 +57,11 @@ OPERATIONS = (
         f"{_MODEL}/evict", "post", "Evict (instructor)", schemas.Model,
         status=202, errors=(404, 409),
     ),
+    Operation(
+        "api/inputs", "post", "Send a picture that jobs begin with", schemas.Input, _PICTURE,
+        status=201, errors=(400, 413, 507),
+    ),
+    Operation("api/inputs/{input}", "get", "One's own, as it was sent", "image/*", errors=(404,)),
     Operation("api/jobs", "get", "Own jobs, newest first; ?all=1 for admins", schemas.JobList),
     Operation(
         "api/jobs", "post", "Submit", schemas.Job, schemas.GenerateRequest,
@@ -143,6 +150,10 @@ OPERATIONS = (
     Operation(
         "v1/images/generations", "post", "Generate, in OpenAI's form", openai.ImagesAnswer,
         openai.ImagesRequest, errors=(400, 404, 409, 413, 422, 429, 503, 507),
+    ),
+    Operation(
+        "v1/images/edits", "post", "Begin with a picture, in OpenAI's form", openai.ImagesAnswer,
+        _FORM, errors=(400, 404, 409, 413, 422, 429, 503, 507),
     ),
 )  # fmt: skip
 """Every operation; a test compares them with the routes and with real answers."""

@@ -10,10 +10,12 @@ from workshop_gpu.api.export import ExportHandler
 from workshop_gpu.api.handler import NotFound
 from workshop_gpu.api.history import HistoryHandler
 from workshop_gpu.api.holds import HoldHandler, HoldsHandler
+from workshop_gpu.api.inputs import InputHandler, InputsHandler
 from workshop_gpu.api.jobs import ImageHandler, JobHandler, JobsHandler
 from workshop_gpu.api.kernel_actions import KernelsHandler, RestartHandler
 from workshop_gpu.api.models import EvictHandler, LoadHandler, ModelHandler, ModelsHandler
 from workshop_gpu.api.openai import OpenAIImagesHandler, OpenAIModelsHandler, OpenAINotFound
+from workshop_gpu.api.openai_edits import OpenAIEditsHandler
 from workshop_gpu.api.openapi import OpenAPIHandler
 from workshop_gpu.api.participants import ParticipantHandler, ParticipantsHandler
 from workshop_gpu.api.plans import PlanHandler
@@ -37,6 +39,8 @@ def routes() -> list[tuple[str, Any]]:
         (rf"{api}/models/{_NAME}/plan", PlanHandler),
         (rf"{api}/models/{_NAME}/load", LoadHandler),
         (rf"{api}/models/{_NAME}/evict", EvictHandler),
+        (rf"{api}/inputs", InputsHandler),
+        (rf"{api}/inputs/{_NAME}", InputHandler),
         (rf"{api}/jobs", JobsHandler),
         (rf"{api}/jobs/{_NAME}", JobHandler),
         (rf"{api}/jobs/{_NAME}/images/([0-9]{{1,4}})", ImageHandler),
@@ -61,6 +65,7 @@ def routes() -> list[tuple[str, Any]]:
         (rf"{api}/events", EventsHandler),
         (rf"{openai}/models", OpenAIModelsHandler),
         (rf"{openai}/images/generations", OpenAIImagesHandler),
+        (rf"{openai}/images/edits", OpenAIEditsHandler),
         (rf"{openai}(?:/.*)?", OpenAINotFound),
         (r"workshop-gpu(?:/.*)?", NotFound),
     ]

@@ -32,6 +32,11 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     `id`, 32 hexadecimal digits, is the job's: a request that is sent again with the same id,
     because its answer was lost, makes no second job. `placement` is the name of a rung on which the
     model has to be (instructor).
+
+    `start_image` is the id of an input to begin with, of which `strength` (above 0, at most 1;
+    null: 0.7, with a mask 1) says how much is drawn anew. `mask` is that of an input of equal size,
+    white where the picture is drawn anew. Without width and height the picture is as large as its
+    start image, as far as the model can.
     """
 
     model: str
@@ -48,6 +53,9 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     priority: PriorityName = "normal"
     id: str = ""
     placement: str = ""
+    start_image: str = ""
+    mask: str = ""
+    strength: float | None = None
 
 
 class HoldRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -111,7 +119,8 @@ class Job(msgspec.Struct, frozen=True):
     ended_at: float | None
     seconds_s: float | None = None
     params: dict[str, str | int | float] | None = None
-    """prompt, negative_prompt, seed, steps, guidance, width, height, images, batch, place"""
+    """prompt, negative_prompt, seed, steps, guidance, width, height, images, batch, place,
+    start_image, mask, strength"""
     images: list[ImageInfo] = []
     error: ErrorReport | None = None
     batch: int = 1
@@ -122,6 +131,19 @@ class Job(msgspec.Struct, frozen=True):
     """In words, how it went on after its GPU had run out of memory over it."""
     kernel: str | None = None
     """The kernel that asked for it, so that a page knows those of its own notebooks."""
+
+
+class Input(msgspec.Struct, frozen=True):
+    """POST inputs: a picture that jobs of this participant may begin with, or use as a mask.
+
+    `id` is the SHA-256 of the file; width and height are pixels, as its EXIF turns it. It is kept
+    as long as a job of it is, and for an hour at least.
+    """
+
+    id: str
+    width: int
+    height: int
+    size_bytes: int
 
 
 class JobList(msgspec.Struct, frozen=True):
@@ -169,6 +191,8 @@ class Model(msgspec.Struct, frozen=True):
     pinned: bool
     slots: list[Slot]
     keep_warm_s: float = 0.0
+    accepts: tuple[str, ...] = ("text",)
+    """What a picture may be made from: "text", "image" (a start image), "mask"."""
 
 
 class ModelList(msgspec.Struct, frozen=True):

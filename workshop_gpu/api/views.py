@@ -52,7 +52,7 @@ class Views:
         view = view or record.view
         mine = record.participant.id == self._viewer.participant.id
         state = view.state if view else JobState.QUEUED
-        steps = record.params.steps * record.params.images
+        steps = record.params.drawn_steps * record.params.images
         job = schemas.Job(
             id=record.id,
             state=state,
@@ -141,6 +141,7 @@ class Views:
             pinned=policy.pinned.get(spec.id, spec.pin),
             slots=mine,
             keep_warm_s=policy.keep_warm_s.get(spec.id, spec.keep_warm_s),
+            accepts=local.accepts,
         )
 
     # reservations

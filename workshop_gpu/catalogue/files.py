@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 
 from workshop_gpu.catalogue import hub_cache
+from workshop_gpu.catalogue.accepts import EVERYTHING, accepts
 from workshop_gpu.catalogue.pipeline_folder import (
     PICKLE_SUFFIXES,
     Component,
@@ -32,7 +33,8 @@ class LocalModel(msgspec.Struct, frozen=True):
     """A model's files as found. `path` is a pipeline folder or one .safetensors file, else "".
 
     `file_bytes` are the weights once loaded with the model's dtype (0 where unknown); `problem`
-    says why it is UNUSABLE, in words that the instructor can act on.
+    says why it is UNUSABLE, in words that the instructor can act on. `accepts` is what it makes
+    pictures from.
     """
 
     model: str
@@ -41,6 +43,7 @@ class LocalModel(msgspec.Struct, frozen=True):
     file_bytes: int = 0
     components: tuple[Component, ...] = ()
     problem: str = ""
+    accepts: tuple[str, ...] = EVERYTHING
 
 
 def inspect(
@@ -117,7 +120,7 @@ def _file(spec: ModelSpec, file: Path, float_bytes: int) -> LocalModel:
 
 def _ready(spec: ModelSpec, path: Path, parts: tuple[Component, ...]) -> LocalModel:
     total = sum(part.loaded_bytes for part in parts)
-    return LocalModel(spec.id, LocalState.READY, str(path), total, parts)
+    return LocalModel(spec.id, LocalState.READY, str(path), total, parts, accepts=accepts(path))
 
 
 def _unusable(spec: ModelSpec, problem: str) -> LocalModel:

@@ -7,12 +7,16 @@ a diffusion transformer with three text encoders ("shapes-dit"), and its four-st
 
 from pathlib import Path
 
+import msgspec
+
 from workshop_gpu.catalogue.spec import Defaults, Limits, ModelSpec, Source
 
 ASSETS = Path(__file__).parent / "assets"
 
 _LIMITS = Limits(max_pixels=256 * 256, max_side=256, max_steps=100, max_images=8, size_multiple=16)
-"""Trained at 128 x 128 only; the transformer's position table ends at 256 pixels a side."""
+"""Trained at 128 x 128 only."""
+_DIT_LIMITS = msgspec.structs.replace(_LIMITS, max_pixels=128 * 128, max_side=128)
+"""The transformer's position table ends at 16 x 16 cells of 8 pixels."""
 
 _WORDS = (
     "Circles, squares, triangles, stars, hearts, hexagons, crosses and rings in ten colours: "
@@ -23,13 +27,14 @@ _WORDS = (
 def shipped_specs() -> tuple[ModelSpec, ...]:
     """The shipped models, in the order in which they are offered."""
     return (
-        _spec("shapes", "Shapes", f"A small UNet. {_WORDS}", 20, 3.0),
+        _spec("shapes", "Shapes", f"A small UNet. {_WORDS}", 20, 3.0, _LIMITS),
         _spec(
             "shapes-dit",
             "Shapes DiT",
             f"A small diffusion transformer. {_WORDS}",
             20,
             3.0,
+            _DIT_LIMITS,
         ),
         _spec(
             "shapes-dit-turbo",
@@ -37,16 +42,19 @@ def shipped_specs() -> tuple[ModelSpec, ...]:
             f"Four steps instead of twenty, and no guidance. {_WORDS}",
             4,
             1.0,
+            _DIT_LIMITS,
         ),
     )
 
 
-def _spec(model_id: str, title: str, description: str, steps: int, guidance: float) -> ModelSpec:
+def _spec(
+    model_id: str, title: str, description: str, steps: int, guidance: float, limits: Limits
+) -> ModelSpec:
     return ModelSpec(
         id=model_id,
         title=title,
         description=description,
         source=Source(folder=str(ASSETS / model_id)),
         defaults=Defaults(steps=steps, guidance=guidance, width=128, height=128),
-        limits=_LIMITS,
+        limits=limits,
     )

@@ -8,6 +8,7 @@ from workshop_gpu.client.session import (
     admin,
     again,
     connect,
+    explain,
     generate,
     hold,
     job,
@@ -17,6 +18,7 @@ from workshop_gpu.client.session import (
     reserve_all,
     room,
     status,
+    submit,
 )
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ __all__ = [
     "admin",
     "again",
     "connect",
+    "explain",
     "generate",
     "hold",
     "job",
@@ -41,6 +44,7 @@ __all__ = [
     "reserve_all",
     "room",
     "status",
+    "submit",
 ]
 
 

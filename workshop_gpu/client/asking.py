@@ -1,7 +1,10 @@
 """From what people write to the request that is sent."""
 
+import uuid
+
 from workshop_gpu.api import schemas
-from workshop_gpu.client.errors import BadRequest, ModelNotOffered
+from workshop_gpu.client.errors import BadRequest, ModelNotOffered, NotAccepted
+from workshop_gpu.client.images import Metadata
 
 Size = int | tuple[int, int] | str | None
 
@@ -54,9 +57,20 @@ def check_number(value: object, name: str, *, whole: bool = True, optional: bool
     raise BadRequest("invalid_request", f"{name}={value!r}: it must be {wanted}.", {"field": name})
 
 
-def pick_model(models: list[schemas.Model]) -> str:
-    """The model for a request that names none: one that is ready, else the first offered."""
+def pick_model(models: list[schemas.Model], needed: str = "text") -> str:
+    """The model for a request that names none: one that is ready, else the first offered.
+
+    `needed` is what it must make pictures from: "text", "image" or "mask".
+    """
     offered = [model for model in models if model.enabled and model.state != "unavailable"]
+    able = [model for model in offered if needed in model.accepts]
+    if offered and not able:
+        raise NotAccepted(
+            "images_not_accepted",
+            f"no model here takes {'a mask' if needed == 'mask' else 'a start image'}. Ask the "
+            "instructor for one that does.",
+        )
+    offered = able
     for state in ("ready", "loading"):
         for model in offered:
             if model.state == state:
@@ -65,4 +79,32 @@ def pick_model(models: list[schemas.Model]) -> str:
         return offered[0].id
     raise ModelNotOffered(
         "model_unknown", "the instructor offers no model at present. Ask them.", {}
+    )
+
+
+def request_again(made: Metadata) -> schemas.GenerateRequest:
+    """The request for the picture with this metadata. Raises BadRequest if it says too little."""
+    if not {"prompt", "model", "seed"} <= made.keys():
+        raise BadRequest(
+            "invalid_request",
+            "image: this picture does not say how it was made. Only pictures made here "
+            "can be made again, and only as long as no other program has rewritten the file.",
+            {"field": "image"},
+        )
+    start_image = made.get("start_image", "")
+    return schemas.GenerateRequest(
+        model=made["model"],
+        prompt=made["prompt"],
+        negative_prompt=made.get("negative_prompt", ""),
+        seed=made["seed"],
+        steps=made.get("steps"),
+        guidance=made.get("guidance"),
+        width=made.get("width"),
+        height=made.get("height"),
+        batch=made.get("batch", 1),
+        place=made.get("place", 0),
+        start_image=start_image,
+        mask=made.get("mask", ""),
+        strength=made.get("strength") if start_image else None,
+        id=uuid.uuid4().hex,
     )

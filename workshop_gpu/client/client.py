@@ -5,28 +5,40 @@ import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 from urllib.parse import quote, urlencode
 
 import httpx
+import msgspec
 from jupyter_core.paths import jupyter_runtime_dir
 
 from workshop_gpu.api import schemas
 from workshop_gpu.api.schemas_plans import PlanView
-from workshop_gpu.client.asking import Size, check_number, check_prompt, parse_size, pick_model
+from workshop_gpu.client.asking import (
+    Size,
+    check_number,
+    check_prompt,
+    parse_size,
+    pick_model,
+    request_again,
+)
 from workshop_gpu.client.connection import Server, find_server, server_at
-from workshop_gpu.client.errors import BadRequest, ClientError, ConnectionLost, Interrupted
+from workshop_gpu.client.errors import ClientError, ConnectionLost, InputUnknown, Interrupted
 from workshop_gpu.client.events import EventStream, pause_s
-from workshop_gpu.client.holds import TTL_S, HeldModel
+from workshop_gpu.client.holds import HeldModel
 from workshop_gpu.client.http import Http
 from workshop_gpu.client.images import GeneratedImage, Source, read_metadata
+from workshop_gpu.client.inputs import Beginning, Picture, Sent, beginning
 from workshop_gpu.client.instructor import Instructor
 from workshop_gpu.client.job_handle import JobHandle
+from workshop_gpu.client.lease import TTL_S
 from workshop_gpu.client.plans import PlanTable
 from workshop_gpu.client.progress import progress_bar, waiting_line
 from workshop_gpu.client.reservations import Reserved, find_device, parse_gb
 from workshop_gpu.client.room import Room
 from workshop_gpu.client.tables import ModelTable, StatusView
+
+T = TypeVar("T")
 
 RESEND_S = 30.0
 """For how long a request is sent again to a server that does not answer any more."""
@@ -46,6 +58,7 @@ class Client:
         self.events = EventStream(self._http)
         self.admin = Instructor(lambda: self._http)
         self.room = Room(lambda: self._http)
+        self._sent = Sent(self._upload)
 
     @property
     def server(self) -> Server:
@@ -155,6 +168,9 @@ class Client:
         guidance: float | None = None,
         negative_prompt: str = "",
         images: int = 1,
+        start_image: Picture | None = None,
+        strength: float | None = None,
+        mask: Picture | None = None,
         batch: int = 1,
         place: int = 0,
     ) -> JobHandle:
@@ -168,8 +184,11 @@ class Client:
         for number, name in ((images, "images"), (batch, "batch"), (place, "place")):
             check_number(number, name, optional=False)
         check_number(guidance, "guidance", whole=False)
+        check_number(strength, "strength", whole=False)
+        begins = beginning(start_image, mask)
+        needed = "text" if start_image is None else "image" if mask is None else "mask"
         request = schemas.GenerateRequest(
-            model=pick_model(list(self.models()))
+            model=pick_model(list(self.models()), needed)
             if model is None
             else check_prompt(model, "model"),
             prompt=check_prompt(prompt),
@@ -182,18 +201,39 @@ class Client:
             images=images,
             batch=batch,
             place=place,
+            strength=strength,
             id=uuid.uuid4().hex,
         )
-        self.events.start()
-        return JobHandle(self._http, self.events, self._send(request))
+        return self._handle(request, begins)
 
-    def _send(self, request: schemas.GenerateRequest) -> schemas.Job:
-        """Sent again where the answer was lost, or the server is just being restarted: with the
-        same id it makes no second job. A server that never answered is not waited for."""
+    def _handle(self, request: schemas.GenerateRequest, begins: Beginning) -> JobHandle:
+        self.events.start()
+        try:
+            job = self._send(request, begins)
+        except InputUnknown:  # it was restarted meanwhile, or has not heard of them for long
+            self._sent.forget()
+            job = self._send(request, begins)
+        return JobHandle(self._http, self.events, job)
+
+    def _send(self, request: schemas.GenerateRequest, begins: Beginning) -> schemas.Job:
+        if begins.start_image is not None:
+            request = msgspec.structs.replace(
+                request,
+                start_image=self._sent.id_of(begins.start_image),
+                mask=self._sent.id_of(begins.mask),
+            )
+        return self._patiently(lambda: self._http.post("jobs", schemas.Job, request))
+
+    def _upload(self, content: bytes) -> None:
+        self._patiently(lambda: self._http.upload("inputs", schemas.Input, content))
+
+    def _patiently(self, send: Callable[[], T]) -> T:
+        """Sent again where the answer was lost, or the server is just being restarted: jobs have
+        their ids, so none is made twice. A server that never answered is not waited for."""
         deadline, failures = time.monotonic() + RESEND_S, 0
         while True:
             try:
-                return self._http.post("jobs", schemas.Job, request)
+                return send()
             except ConnectionLost:
                 if not self._http.heard or time.monotonic() >= deadline:
                     raise
@@ -211,6 +251,9 @@ class Client:
         guidance: float | None = None,
         negative_prompt: str = "",
         images: int = 1,
+        start_image: Picture | None = None,
+        strength: float | None = None,
+        mask: Picture | None = None,
         progress: bool = True,
     ) -> GeneratedImage | list[GeneratedImage]:
         """Make a picture, or a list of them where `images` is more than 1.
@@ -218,6 +261,11 @@ class Client:
         `model` None takes one that is ready. `seed` None draws one. `size` is pixels: 512,
         (768, 512) or "768x512". What is None takes the model's default. `progress` shows a bar.
         Ctrl-C, or the notebook's stop button, cancels the job.
+
+        `start_image` (an image, a file or its bytes, an array) is what to begin with, and
+        `strength`, above 0 and at most 1, how much of it is drawn anew (default 0.7). `mask`, as
+        large as the start image, is white where it is drawn anew; the rest stays (default strength
+        1).
         """
         handle = self.submit(
             prompt,
@@ -228,32 +276,28 @@ class Client:
             guidance=guidance,
             negative_prompt=negative_prompt,
             images=images,
+            start_image=start_image,
+            strength=strength,
+            mask=mask,
         )
         made = wait_with_bar(handle, show=progress)
         return made[0] if images == 1 else made
 
-    def again(self, image: Source, *, progress: bool = True) -> GeneratedImage:
-        """Make the same picture again from its metadata (an image, a file or PNG bytes)."""
-        made = read_metadata(image)
-        if not {"prompt", "model", "seed"} <= made.keys():
-            raise BadRequest(
-                "invalid_request",
-                "image: this picture does not say how it was made. Only pictures made here "
-                "can be made again, and only as long as no other program has rewritten the file.",
-                {"field": "image"},
-            )
-        size = (int(made["width"]), int(made["height"])) if "width" in made else None
-        handle = self.submit(
-            made["prompt"],
-            made["model"],
-            seed=made["seed"],
-            steps=made.get("steps"),
-            size=size,
-            guidance=made.get("guidance"),
-            negative_prompt=made.get("negative_prompt", ""),
-            batch=made.get("batch", 1),
-            place=made.get("place", 0),
-        )
+    def again(
+        self,
+        image: Source,
+        *,
+        start_image: Picture | None = None,
+        mask: Picture | None = None,
+        progress: bool = True,
+    ) -> GeneratedImage:
+        """Make the same picture again from its metadata (an image, a file or PNG bytes).
+
+        One that began with a picture needs that one: give `start_image` (and `mask`) where the
+        server does not have it any more.
+        """
+        request = request_again(read_metadata(image))
+        handle = self._handle(request, beginning(start_image, mask))
         return wait_with_bar(handle, show=progress)[0]
 
     def jobs(self) -> list[JobHandle]:

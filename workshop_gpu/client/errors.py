@@ -77,6 +77,18 @@ class ModelNotOffered(ServerRefused):
     title = "Model not available"
 
 
+class NotAccepted(ServerRefused):
+    """The model cannot begin with a picture, or takes no mask; `models()` says which can."""
+
+    title = "This model cannot do that"
+
+
+class InputUnknown(ServerRefused):
+    """A picture to begin with is not on the server any more."""
+
+    title = "The picture to begin with is gone"
+
+
 class NeverFits(ServerRefused):
     """The request is too large for every GPU of this server."""
 
@@ -153,6 +165,8 @@ _CLASSES: dict[str, type[ServerRefused]] = {
     "model_unknown": ModelNotOffered,
     "model_disabled": ModelNotOffered,
     "model_unavailable": ModelNotOffered,
+    "images_not_accepted": NotAccepted,
+    "input_unknown": InputUnknown,
     "model_too_large": NeverFits,
     "queue_full": QueueFull,
     "job_unknown": JobUnknown,

@@ -59,6 +59,11 @@ class Http:
     def post(self, path: str, answer: type[T], body: msgspec.Struct | None = None) -> T:
         return self._decode(self._request("POST", path, body), answer)
 
+    def upload(self, path: str, answer: type[T], content: bytes) -> T:
+        """POST a file as it is."""
+        response = self._send("POST", path, content, "application/octet-stream")
+        return self._decode(response, answer)
+
     def put(self, path: str, answer: type[T], body: msgspec.Struct) -> T:
         return self._decode(self._request("PUT", path, body), answer)
 
@@ -119,9 +124,14 @@ class Http:
     def _request(
         self, method: str, path: str, body: msgspec.Struct | None = None
     ) -> httpx.Response:
-        url = urljoin(self.server.api, path)
         content = None if body is None else msgspec.json.encode(body)
-        headers = {} if body is None else {"Content-Type": "application/json"}
+        return self._send(method, path, content, "application/json")
+
+    def _send(
+        self, method: str, path: str, content: bytes | None, media_type: str
+    ) -> httpx.Response:
+        url = urljoin(self.server.api, path)
+        headers = {} if content is None else {"Content-Type": media_type}
         self._check_open()
         try:
             try:

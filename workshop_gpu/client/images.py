@@ -7,7 +7,7 @@ from os import PathLike
 from pathlib import Path
 from typing import IO, Any
 
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 from PIL.PngImagePlugin import PngImageFile, PngInfo
 
 from workshop_gpu.client.errors import BadRequest
@@ -105,7 +105,7 @@ def read_metadata(source: Source) -> Metadata:
     if isinstance(source, Image.Image):
         text = _record_text(source)
     else:
-        with _opened(source) as image:
+        with opened(source) as image:
             text = _record_text(image)
     try:
         record = json.loads(text)
@@ -125,19 +125,30 @@ def _record_text(image: Image.Image) -> str:
     return str(image.info.get(TEXT_CHUNK) or image.getexif().get(_EXIF_DESCRIPTION) or "")
 
 
-def _opened(source: bytes | str | PathLike[str]) -> Image.Image:
+def opened(source: object, field: str = "image") -> Image.Image:
+    """The picture of a file or of a file's bytes. Raises BadRequest."""
     if not isinstance(source, bytes | str | PathLike):
         raise BadRequest(
             "invalid_request",
-            f"image: give an image, a file's path or PNG bytes, not {type(source).__name__}.",
-            {"field": "image"},
+            f"{field}: give an image, a file's path or PNG bytes, not {type(source).__name__}.",
+            {"field": field},
         )
     try:
         return Image.open(BytesIO(source) if isinstance(source, bytes) else Path(source))
-    except (OSError, UnidentifiedImageError) as problem:
-        name = "these bytes" if isinstance(source, bytes) else f'"{source}"'
+    except FileNotFoundError as problem:
         raise BadRequest(
-            "invalid_request", f"image: {name} cannot be read as a picture ({problem}).", {}
+            "invalid_request",
+            f'{field}: there is no file "{source!s:.200}". Look where it is with %ls.',
+            {"field": field},
+        ) from problem
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as problem:
+        name = "these bytes are" if isinstance(source, bytes) else f'"{source!s:.200}" is'
+        why = problem.strerror if isinstance(problem, OSError) else ""
+        raise BadRequest(
+            "invalid_request",
+            f"{field}: {name} no picture that can be read{f' ({why})' if why else ''}. Give a PNG, "
+            "JPEG or WebP file.",
+            {"field": field},
         ) from problem
 
 

@@ -2,22 +2,17 @@
 
 import math
 import queue
-import threading
 import time
-import weakref
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Self
 
 from workshop_gpu.api import schemas
-from workshop_gpu.client import heartbeat
-from workshop_gpu.client.errors import BadRequest, ClientError, ConnectionLost, ReservationLost
+from workshop_gpu.client.errors import BadRequest, ConnectionLost, Lost, ReservationLost
 from workshop_gpu.client.events import EventStream
 from workshop_gpu.client.http import Http
+from workshop_gpu.client.lease import TTL_S, Lease
 from workshop_gpu.client.progress import Say
 from workshop_gpu.client.words import Words, describe_reservation
 
-TTL_S = 120.0
 ASK_ANYWAY_S = 10.0
 """How often to ask while the stream is open: it should never be needed."""
 ASK_S = 0.5
@@ -27,7 +22,7 @@ GIVE_UP_S = 60.0
 _MOST_GB = 1_000_000
 
 
-class Reserved:
+class Reserved(Lease):
     """GPU memory set aside for this kernel, until it is given back or the kernel ends.
 
     Use it in a `with` statement, or keep it and call `drop()`. A daemon thread renews it; if it
@@ -37,15 +32,9 @@ class Reserved:
     def __init__(
         self, http: Http, size_bytes: int | None, device: str | None, ttl_s: float = TTL_S
     ) -> None:
-        self._http = http
-        self._ttl_s = ttl_s
         body = schemas.ReservationRequest(size_bytes=size_bytes, device=device, ttl_s=ttl_s)
         self._last = http.post("reservations", schemas.Reservation, body)
-        self._over = threading.Event()
-        self._lost: ClientError | None = None
-        # The thread must not keep alive what nobody refers to any more.
-        self._finalizer = weakref.finalize(self, self._over.set)
-        self._thread = heartbeat.start(self, self._over, ttl_s, "workshop-gpu-reservation")
+        super().__init__(http, f"reservations/{self._last.id}", ttl_s, "workshop-gpu-reservation")
 
     @property
     def id(self) -> str:
@@ -61,12 +50,12 @@ class Reserved:
         """The bytes set aside; None for a whole GPU."""
         return self._last.size_bytes
 
-    @property
-    def state(self) -> str:
-        """waiting, granted, dropped or lost."""
-        if self._lost is not None:
-            return "lost"
-        return "dropped" if self._over.is_set() else self._last.state
+    def _living(self) -> str:
+        """waiting or granted."""
+        return self._last.state
+
+    def _ran_out(self, why: str) -> Lost:
+        return ReservationLost("reservation_ended", f"{why}. Ask anew with wg.reserve().")
 
     def wait(self, stream: EventStream, say: Say, timeout_s: float | None = None) -> None:
         """Return once the memory is set aside. `say` is told what is waited for.
@@ -102,7 +91,7 @@ class Reserved:
                 asked_at = now
                 heard_at = self._ask(heard_at, now)
             if self._last.state == "ended":
-                self._lose("it was ended while it waited.")
+                self._lose(self._ran_out("it was ended while it waited"))
                 self.check()
             words = describe_reservation(self._last, int(now - told_at))
             if words != told:
@@ -120,63 +109,15 @@ class Reserved:
     def _ask(self, heard_at: float, now: float) -> float:
         """Ask how it stands; returns when the server was last heard."""
         try:
-            path = f"reservations/{self.id}"
-            self._last = self._http.get(path, schemas.Reservation)
+            self._last = self._http.get(self._address, schemas.Reservation)
         except ReservationLost as problem:
-            self._lost = problem
-            self._over.set()
+            self._lose(problem)
             raise
         except ConnectionLost:
             if now - heard_at > GIVE_UP_S:
                 raise
             return heard_at
         return now
-
-    def check(self) -> None:
-        """Raise ReservationLost if the server ended it."""
-        if self._lost is not None:
-            raise self._lost
-
-    def drop(self) -> None:
-        """Give the memory back. A second time does nothing."""
-        if self._over.is_set():
-            return
-        self._over.set()
-        try:
-            self._http.delete(f"reservations/{self.id}")
-        except ReservationLost as problem:
-            self._lost = problem
-
-    def renew(self) -> None:
-        """Renew now; the thread does this by itself."""
-        try:
-            body = schemas.RenewRequest(self._ttl_s)
-            self._http.put(f"reservations/{self.id}", schemas.Reservation, body)
-        except ReservationLost as problem:
-            self._lost = problem
-            self._over.set()
-            raise
-
-    def give_up(self) -> None:
-        """The server was silent for longer than the reservation lives: count it as lost."""
-        self._lose(f"the server was silent for {self._ttl_s:.0f} s, so it ran out.")
-
-    def _lose(self, why: str) -> None:
-        self._lost = ReservationLost("reservation_ended", f"{why} Ask anew with wg.reserve().")
-        self._over.set()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.drop()
-        if error is None:
-            self.check()
 
     def __repr__(self) -> str:
         words = describe_reservation(self._last).text

@@ -1,18 +1,19 @@
 """The one client that `wg.generate` and its kin share, made on first use."""
 
 import threading
+from collections.abc import Callable
+from functools import wraps
+from inspect import signature
+from typing import Concatenate, ParamSpec, TypeVar
 
-from workshop_gpu.client.asking import Size
 from workshop_gpu.client.client import Client
 from workshop_gpu.client.errors import ClientError
-from workshop_gpu.client.holds import TTL_S, HeldModel
 from workshop_gpu.client.http import Http
-from workshop_gpu.client.images import GeneratedImage, Source
 from workshop_gpu.client.instructor import Instructor
-from workshop_gpu.client.job_handle import JobHandle
-from workshop_gpu.client.reservations import Reserved
 from workshop_gpu.client.room import Room
-from workshop_gpu.client.tables import ModelTable, StatusView
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class _Shared:
@@ -65,84 +66,29 @@ def connect(url: str = "", token: str = "") -> Client:
         return client
 
 
-def generate(
-    prompt: str,
-    model: str | None = None,
-    *,
-    seed: int | None = None,
-    steps: int | None = None,
-    size: Size = None,
-    guidance: float | None = None,
-    negative_prompt: str = "",
-    images: int = 1,
-    progress: bool = True,
-) -> GeneratedImage | list[GeneratedImage]:
-    """Make a picture, or a list of them where `images` is more than 1.
+def _with_shared(method: Callable[Concatenate[Client, P], T]) -> Callable[P, T]:
+    """A method of `Client` as a function that uses whichever client is the shared one then."""
 
-    `model` None takes one that is ready. `seed` None draws one. `size` is pixels: 512,
-    (768, 512) or "768x512". What is None takes the model's default. `progress` shows a bar.
-    Ctrl-C, or the notebook's stop button, cancels the job.
-    """
-    return current().generate(
-        prompt,
-        model,
-        seed=seed,
-        steps=steps,
-        size=size,
-        guidance=guidance,
-        negative_prompt=negative_prompt,
-        images=images,
-        progress=progress,
-    )
+    @wraps(method)
+    def called(*args: P.args, **kwargs: P.kwargs) -> T:
+        return method(current(), *args, **kwargs)
+
+    whole = signature(method)
+    shown = [each for name, each in whole.parameters.items() if name != "self"]
+    called.__signature__ = whole.replace(parameters=shown)  # type: ignore[attr-defined]
+    called.__qualname__ = method.__name__
+    called.__module__ = __name__
+    return called
 
 
-def again(image: Source, *, progress: bool = True) -> GeneratedImage:
-    """Make the same picture again from its metadata (an image, a file or PNG bytes)."""
-    return current().again(image, progress=progress)
-
-
-def hold(model: str, ttl_s: float = TTL_S) -> HeldModel:
-    """Keep a model on its GPU: `with wg.hold("shapes"): ...`."""
-    return current().hold(model, ttl_s)
-
-
-def reserve(
-    gb: float,
-    gpu: int | str | None = None,
-    *,
-    timeout_s: float | None = None,
-    progress: bool = True,
-) -> Reserved:
-    """GPU memory for this kernel's own code: `with wg.reserve(gb=8, gpu=0): ...`.
-
-    It waits in the queue until there is room; Ctrl-C gives up. It ends with the block, or with
-    the kernel. `gpu` is a number or an id such as "cuda:0"; None takes whichever is best.
-    """
-    return current().reserve(gb, gpu, timeout_s=timeout_s, progress=progress)
-
-
-def reserve_all(
-    gpu: int | str | None = None, *, timeout_s: float | None = None, progress: bool = True
-) -> Reserved:
-    """A whole GPU for this kernel's own code: its jobs finish, its models leave."""
-    return current().reserve_all(gpu, timeout_s=timeout_s, progress=progress)
-
-
-def models() -> ModelTable:
-    """The models that the instructor offers, as a table."""
-    return current().models()
-
-
-def status() -> StatusView:
-    """The GPUs, who holds their memory, who runs and who waits, as tables."""
-    return current().status()
-
-
-def jobs() -> list[JobHandle]:
-    """My jobs, newest first, also those of this notebook's earlier kernels."""
-    return current().jobs()
-
-
-def job(job_id: str) -> JobHandle:
-    """A job of mine by its id: `wg.job(id).wait()` waits for its pictures and gives them."""
-    return current().job(job_id)
+generate = _with_shared(Client.generate)
+again = _with_shared(Client.again)
+submit = _with_shared(Client.submit)
+hold = _with_shared(Client.hold)
+reserve = _with_shared(Client.reserve)
+reserve_all = _with_shared(Client.reserve_all)
+models = _with_shared(Client.models)
+status = _with_shared(Client.status)
+explain = _with_shared(Client.explain)
+jobs = _with_shared(Client.jobs)
+job = _with_shared(Client.job)

@@ -60,6 +60,34 @@ class InvalidRequest(WorkshopError):
         super().__init__(f"{field}: {problem}", field=field, **facts)
 
 
+class InputUnknown(WorkshopError):
+    """No picture of this participant to begin with has this id (expired, or somebody else's)."""
+
+    kind = "input_unknown"
+
+    def __init__(self, field: str, input_id: str) -> None:
+        super().__init__(
+            f"{field}: the picture {input_id[:12]}… is not on this server (any more), or is "
+            "somebody else's. Send the picture itself again.",
+            field=field,
+            input=input_id[:100],
+        )
+
+
+class ImagesNotAccepted(WorkshopError):
+    """The model cannot begin with a picture, or cannot keep the rest of one."""
+
+    kind = "images_not_accepted"
+
+    def __init__(self, model: str, what: str) -> None:
+        super().__init__(
+            f'"{model}" takes no {what}. The list of models says which do (accepts); pick one of '
+            "them.",
+            model=model,
+            what=what,
+        )
+
+
 class ModelUnknown(WorkshopError):
     """The catalogue has no such model."""
 

@@ -15,7 +15,7 @@ def request_of(record: JobRecord) -> JobSubmitted:
         participant=participant.id,
         kernel=participant.kernel,
         model=record.model,
-        steps=params.steps * params.images,
+        steps=params.drawn_steps * params.images,
         pixels=params.width * params.height,
         batch=params.batch,
         priority=record.priority,
@@ -70,7 +70,7 @@ def record_of(entry: Entry) -> JobRecord:
 
 def _view(entry: Entry) -> JobView:
     """The end of a job. The conductor's clock of that time is gone, and so are its times."""
-    steps = entry.params.steps * entry.params.images
+    steps = entry.params.drawn_steps * entry.params.images
     return JobView(
         job=entry.id,
         participant=entry.participant,

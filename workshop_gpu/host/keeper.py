@@ -14,6 +14,7 @@ from workshop_gpu.conductor.accounts import Accounts
 from workshop_gpu.conductor.errors import DiskFull, ErrorReport
 from workshop_gpu.conductor.states import JobState
 from workshop_gpu.host.image_store import ImageStore, Stored
+from workshop_gpu.host.input_store import InputStore
 from workshop_gpu.host.journal import Journal
 from workshop_gpu.host.journal_records import entry_of, record_of, request_of
 from workshop_gpu.host.journal_rows import Entry
@@ -32,21 +33,24 @@ class Keeper:
     def __init__(
         self,
         path: Path,
+        records: JobRecords,
         images: ImageStore,
+        inputs: InputStore,
         limits: Limits,
         accounts: Callable[[], Accounts],
         log: logging.Logger,
     ) -> None:
-        self.records = JobRecords()
+        self.records = records
         self.limits = limits
         self.journal = Journal(path, log, accounts, lambda: map(entry_of, self.records))
         self._images = images
+        self._inputs = inputs
         self._log = log
         self._orphans: dict[str, Stored] = {}
         """Pictures of jobs that nobody knows any more."""
         self._looked_at = float("-inf")
         self.image_bytes = 0
-        """Of all pictures that are kept."""
+        """Of all pictures that are kept, those that jobs began with included."""
 
     @property
     def problem(self) -> str:
@@ -165,7 +169,8 @@ class Keeper:
         for record in self.records:
             if record.ended:
                 at = record.ended_at or record.submitted_at
-                yield Kept(record.id, at, record.saved_bytes if record.saved_images else 0)
+                saved_bytes = record.saved_bytes if record.saved_images else 0
+                yield Kept(record.id, at, saved_bytes + self._inputs.bytes_of(record.params))
         for job, pictures in self._orphans.items():
             yield Kept(job, pictures.at, pictures.bytes)
 

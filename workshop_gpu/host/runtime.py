@@ -31,12 +31,13 @@ from workshop_gpu.host.driver import Driver
 from workshop_gpu.host.event_log import EventLog
 from workshop_gpu.host.foreign import ForeignProcesses
 from workshop_gpu.host.image_store import ImageStore
+from workshop_gpu.host.input_store import InputStore
 from workshop_gpu.host.journal_records import request_of
 from workshop_gpu.host.keeper import Keeper
 from workshop_gpu.host.kept import Kept
 from workshop_gpu.host.likely import likely_sources
 from workshop_gpu.host.log_entries import CatalogueRead, LogEntry, Preview
-from workshop_gpu.host.records import JobRecord, Participant
+from workshop_gpu.host.records import JobRecord, JobRecords, Participant
 from workshop_gpu.host.reserving import Reservations
 from workshop_gpu.host.retention import Limits
 from workshop_gpu.host.spare import SpareWorker
@@ -117,8 +118,10 @@ class Runtime:
         self._conductor = Conductor(settings.conductor, devices, self.kept.read_learned())
         journal = settings.journal or settings.data_folder / "journal.sqlite3"
         accounts = self._conductor.accounts
-        self.keeper = Keeper(journal, self.images, settings.keep, accounts, self._log)
-        self.jobs = self.keeper.records
+        self.jobs = JobRecords()
+        self.inputs = InputStore(settings.data_folder / "inputs", self.jobs)
+        stores = (self.images, self.inputs)
+        self.keeper = Keeper(journal, self.jobs, *stores, settings.keep, accounts, self._log)
         self._driver = Driver(self._conductor, self._carry_out, self._log)
         self.reservations = Reservations(self._ask, self._reservation, devices)
         self.chronicle = Chronicle(self.policy, self.jobs, self.reservations)
@@ -189,6 +192,7 @@ class Runtime:
             self._group = group
             await self._read_catalogue()
             await self._restore()
+            await self.inputs.restore()
             self._tell(await self.keeper.restore())
             self._first_reading.set()
             for supervisor in self._supervisors.values():
@@ -271,6 +275,7 @@ class Runtime:
                 learned_at = time.monotonic()
                 await self.kept.keep_learned(self._conductor.learned())
             await self.keeper.look_after()
+            await self.inputs.look_after()
 
     # requests
 
@@ -411,7 +416,9 @@ class Runtime:
                 self._supervisors[device].send(order)
             case effects.RunJob(device, job, model, others, placement):
                 first, *rest = (self._member(each, placement) for each in (job, *others))
-                run = protocol.Run(job, model, first.params, first.metadata, tuple(rest))
+                run = protocol.Run(
+                    job, model, first.params, first.metadata, tuple(rest), inputs=first.inputs
+                )
                 self._supervisors[device].send(run)
             case effects.CancelJob(device, job):
                 self._supervisors[device].send(protocol.Cancel(job))
@@ -454,7 +461,8 @@ class Runtime:
         metadata = {"software": f"workshop-gpu {__version__}", "job": job}
         if placement:
             metadata["placement"] = placement
-        return protocol.BatchMember(job, self.jobs.get(job).params, metadata)
+        params = self.jobs.get(job).params
+        return protocol.BatchMember(job, params, metadata, self.inputs.files(params))
 
     # the workers
 

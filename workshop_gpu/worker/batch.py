@@ -25,6 +25,7 @@ from workshop_gpu.worker.drawing import (
 )
 from workshop_gpu.worker.failures import Cancelled, Outcome, Success, attempt
 from workshop_gpu.worker.images import ImageRecord, encode_png
+from workshop_gpu.worker.inputs import Inputs, read_inputs
 from workshop_gpu.worker.link import Link
 from workshop_gpu.worker.previews import PreviewMap, Sketcher
 from workshop_gpu.worker.protocol import BatchMember, GenerateParams
@@ -74,13 +75,15 @@ def divided(members: Sequence[BatchMember], pipeline: Any) -> list[list[BatchMem
     """The jobs in groups that one call can draw, in the order of their first.
 
     Some pipelines take "no negative prompt" for something else than an empty one, so jobs with and
-    without are never in one call. Neither is one that repeats a picture of an earlier batch.
+    without are never in one call. Neither is one that repeats a picture of an earlier batch, nor
+    one that begins with a picture.
     """
     groups: dict[object, list[BatchMember]] = {}
     for number, member in enumerate(members):
         params = member.params
         key: object = number
-        if params.batch == 1 and type(pipeline).__name__ in _OF_ONE_LENGTH:
+        alone = params.batch > 1 or params.start_image
+        if not alone and type(pipeline).__name__ in _OF_ONE_LENGTH:
             size = (params.width, params.height)
             key = (size, params.steps, params.guidance, bool(params.negative_prompt))
         groups.setdefault(key, []).append(member)
@@ -93,6 +96,7 @@ class _Sitter:
 
     member: BatchMember
     sketcher: Sketcher
+    inputs: Inputs | None = None
     files: list[bytes] = field(default_factory=list)
     told_s: float = -math.inf
 
@@ -182,12 +186,17 @@ class Batch:
         sitters = {}
         for job, member in list(self._open.items()):
             params = member.params
-            checked = attempt(partial(check_params, model, params))
-            if isinstance(checked, Success):
-                sitters[job] = _Sitter(member, Sketcher(previews, params.height, params.width))
+            begun = attempt(partial(self._begun_with, model, member))
+            if isinstance(begun, Success):
+                sketcher = Sketcher(previews, params.height, params.width)
+                sitters[job] = _Sitter(member, sketcher, begun.value)
             else:
-                self._answer(job, checked)
+                self._answer(job, begun)
         return sitters
+
+    def _begun_with(self, model: OpenModel, member: BatchMember) -> Inputs | None:
+        check_params(model, member.params)
+        return read_inputs(member.inputs, member.params)
 
     def _drawn_once(
         self, model: OpenModel, sitting: Sequence[_Sitter]
@@ -199,10 +208,11 @@ class Batch:
             # As many as when the picture was first drawn; who sat beside it makes no difference.
             (params,) = wanted
             wanted, places = [params] * params.batch, [params.place]
-        pictures = self._called(model, wanted, partial(self._after_step, sitting, places))
+        call = partial(self._called, model, wanted, inputs=sitting[0].inputs)
+        pictures = call(partial(self._after_step, sitting, places))
         if any(decoding_failed(pictures[place]) for place in places):
             # Once more, with more care; who waits has seen these steps already.
-            pictures = self._called(model, wanted, partial(self._pass_step, sitting), careful=True)
+            pictures = call(partial(self._pass_step, sitting), careful=True)
         return [
             (
                 sitter,
@@ -214,10 +224,15 @@ class Batch:
         ]
 
     def _called(
-        self, model: OpenModel, wanted: list[GenerateParams], on_step: OnStep, careful: bool = False
+        self,
+        model: OpenModel,
+        wanted: list[GenerateParams],
+        on_step: OnStep,
+        careful: bool = False,
+        inputs: Inputs | None = None,
     ) -> list[Picture]:
         self._course = Course(model, self._tools.stager, careful=careful, profile=self._profile)
-        pictures = draw(model, wanted, on_step, self._course)
+        pictures = draw(model, wanted, on_step, self._course, inputs)
         self._steps += self._course.profiles()
         return pictures
 
@@ -238,7 +253,7 @@ class Batch:
                     raise JobCancelled  # the last one: its answer waits for its memory
                 self._answer(job, Cancelled())
                 continue
-            image, steps = len(sitter.files), params.steps
+            image, steps = len(sitter.files), params.drawn_steps
             done = image * steps + min(steps, (step.index + 1) * steps // step.count)
             sketch = attempt(partial(sitter.sketcher.sketch, step.of(place)))
             preview = sketch.value if isinstance(sketch, Success) else b""

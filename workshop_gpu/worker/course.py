@@ -1,6 +1,7 @@
 """The course of one call of a pipeline: its phases, and what of the model each of them needs.
 
-First the prompt is encoded, then the denoiser runs step by step, then the VAE decodes. Staged
+First the prompt is encoded (and a picture to begin with), then the denoiser runs step by step, then
+the VAE decodes. Staged
 components come as their phase begins and leave with its end; encoders on the CPU get their inputs
 there. All hooks are set as the call begins, and none is left when it ends.
 """
@@ -78,6 +79,12 @@ class Course:
 
     # Phases
 
+    def _encode(self, *_: Any) -> None:
+        """Some pipelines look at the picture to begin with before they read the prompt."""
+        if self.phase == ENCODE:
+            self._leave(VAE)
+            self._bring(ENCODERS)
+
     def _denoise(self, *_: Any) -> None:
         if self.phase == DENOISE:
             return
@@ -115,6 +122,8 @@ class Course:
             self._hook(module.register_forward_pre_hook(self._denoise))
         elif role == VAE:
             self._prepare_vae(module)
+        elif component.home is Home.STAGED:
+            self._hook(module.register_forward_pre_hook(self._encode))
         elif component.home is Home.CPU:
             device = component.torch_device
             self._hook(module.register_forward_pre_hook(_onto_cpu, with_kwargs=True))
@@ -125,7 +134,13 @@ class Course:
 
     def _prepare_vae(self, vae: Any) -> None:
         """A VAE is called by its methods, where torch has no hooks: they are set in the object."""
-        for name, change in (("decode", self._decoding), ("encode", self._encoding)):
+        # Some pipelines cast the VAE before they use it: it has to be there by then.
+        changes: dict[str, Any] = {
+            "decode": self._decoding,
+            "encode": self._encoding,
+            "to": self._casting,
+        }
+        for name, change in changes.items():
             if method := getattr(vae, name, None):
                 setattr(vae, name, partial(change, vae, method))
                 self._undo.append(partial(delattr, vae, name))
@@ -143,8 +158,18 @@ class Course:
         return method(latents, *args, **options)
 
     def _encoding(self, _: Any, method: Any, *args: Any, **options: Any) -> Any:
-        self._bring(VAE)
+        self._look_at_picture()
         return method(*args, **options)
+
+    def _casting(self, _: Any, method: Any, *args: Any, **options: Any) -> Any:
+        if self.phase == ENCODE:
+            self._look_at_picture()
+        return method(*args, **options)
+
+    def _look_at_picture(self) -> None:
+        """The VAE encodes what the picture begins with, before the denoiser's first step."""
+        self._leave(ENCODERS)  # never both at once: so much room is not counted with
+        self._bring(VAE)
 
     def _end(self) -> None:
         for undo in reversed(self._undo):

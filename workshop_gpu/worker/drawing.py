@@ -23,7 +23,9 @@ from workshop_gpu.conductor import errors
 from workshop_gpu.conductor.rungs import RESIDENT
 from workshop_gpu.worker.components import OpenModel
 from workshop_gpu.worker.course import Course, computing_on
+from workshop_gpu.worker.inputs import Inputs
 from workshop_gpu.worker.protocol import GenerateParams
+from workshop_gpu.worker.variants import variant_class, variant_of
 
 Value = TypeVar("Value")
 
@@ -72,6 +74,8 @@ def check_params(model: OpenModel, params: GenerateParams) -> None:
         raise errors.InvalidRequest("images", "must be at least 1")
     if not 0 <= params.place < params.batch:
         raise errors.InvalidRequest("place", "must be from 0 to below batch")
+    if params.start_image and not (0 < params.strength <= 1 <= params.steps * params.strength):
+        raise errors.InvalidRequest("strength", "must be above 0, at most 1, and for a whole step")
     scheduler = getattr(model.pipeline, "scheduler", None)
     # Only schedulers that pick among the levels of training run out of them; those of flow
     # matching divide their way as finely as one likes.
@@ -86,27 +90,29 @@ def draw(
     wanted: Sequence[GenerateParams],
     on_step: OnStep,
     course: Course | None = None,
+    inputs: Inputs | None = None,
 ) -> list[Picture]:
     """Draw one picture for each of these in one call; all but prompts and seeds must be equal.
 
     Raises JobCancelled, OutOfMemory, torch's errors and the pipeline's own. `course` is this
-    call's; without one, all of the model must be on the device.
+    call's; without one, all of the model must be on the device. With `inputs`, ImagesNotAccepted
+    too.
     """
-    view = _view_with_own_scheduler(model.pipeline)
+    view = _own_view(model, inputs)
     if model.placement != RESIDENT:
         computing_on(view, model.components[0].torch_device)
     on_course = course or Course(model)
     latents: list[torch.Tensor | None] = [None] * len(wanted)
 
     def after_step(pipeline: Any, index: int, _: Any, tensors: dict[str, Any]) -> dict[str, Any]:
-        count = getattr(pipeline, "num_timesteps", None) or wanted[0].steps
+        count = getattr(pipeline, "num_timesteps", None) or wanted[0].drawn_steps
         step = Step(index, count, tensors["latents"], pipeline.scheduler)
         latents[:] = [step.of(place).latents for place in range(len(wanted))]
         on_step(step)
         on_course.step_ended(last=index + 1 == count)
         return {}
 
-    arguments = call_arguments(view, wanted)
+    arguments = call_arguments(view, wanted, inputs)
     if "callback_on_step_end" in inspect.signature(view.__call__).parameters:
         arguments["callback_on_step_end"] = after_step
     with torch.inference_mode(), on_course:
@@ -150,7 +156,9 @@ def _latents_are_numbers(picture: Picture) -> bool:
     return picture.latents is None or bool(picture.latents.isfinite().all())
 
 
-def call_arguments(pipeline: Any, wanted: Sequence[GenerateParams]) -> dict[str, Any]:
+def call_arguments(
+    pipeline: Any, wanted: Sequence[GenerateParams], inputs: Inputs | None = None
+) -> dict[str, Any]:
     """What this pipeline's call is given; a pipeline without a parameter does not get it.
 
     A true_cfg_scale beside a guidance_scale means that the latter goes into the network of
@@ -177,6 +185,10 @@ def call_arguments(pipeline: Any, wanted: Sequence[GenerateParams]) -> dict[str,
             arguments["negative_prompt"] = _one_or_list(
                 [each.negative_prompt or " " for each in wanted]
             )
+    if inputs is not None:
+        arguments |= {"image": inputs.image, "strength": params.strength}
+        if inputs.mask is not None:
+            arguments["mask_image"] = inputs.mask
     return {name: value for name, value in arguments.items() if name in accepted}
 
 
@@ -190,16 +202,22 @@ def _guidance_distilled(pipeline: Any) -> bool:
     return bool(getattr(config, "guidance_embeds", False))
 
 
-def _view_with_own_scheduler(pipeline: Any) -> Any:
+def _own_view(model: OpenModel, inputs: Inputs | None) -> Any:
     """The same components behind another pipeline object, with a scheduler of its own.
 
     A scheduler counts steps, and a pipeline keeps the guidance of its last call: both belong to
     one picture. The copy is shallow, so no weights are copied.
     """
-    view = copy.copy(pipeline)
+    pipeline = model.pipeline
     scheduler = getattr(pipeline, "scheduler", None)
     if scheduler is not None:
-        view.scheduler = type(scheduler).from_config(scheduler.config)
+        scheduler = type(scheduler).from_config(scheduler.config)
+    if inputs is not None:
+        cls = variant_class(model.source.model, pipeline, masked=inputs.mask is not None)
+        return variant_of(pipeline, cls, scheduler)
+    view = copy.copy(pipeline)
+    if scheduler is not None:
+        view.scheduler = scheduler
     return view
 
 

@@ -41,9 +41,12 @@ def predicted_final(before: Step | None, step: Step) -> torch.Tensor:
 def noise_level(step: Step) -> tuple[float, float] | None:
     """The factors (signal, noise) of the latents after this step; None: unknown sampler."""
     name = type(step.scheduler).__name__
+    # A call that begins with a picture leaves out the first of the scheduler's steps.
+    skipped = max(0, len(getattr(step.scheduler, "timesteps", ())) - step.count)
+    reached = skipped + step.index + 1
     sigmas = getattr(step.scheduler, "sigmas", None)
-    if sigmas is not None and len(sigmas) > step.index + 1:
-        sigma = float(sigmas[step.index + 1])
+    if sigmas is not None and len(sigmas) > reached:
+        sigma = float(sigmas[reached])
         config: Any = step.scheduler.config
         if "FlowMatch" in name or config.get("use_flow_sigmas"):
             return 1.0 - sigma, sigma
@@ -55,9 +58,9 @@ def noise_level(step: Step) -> tuple[float, float] | None:
     if alphas is None:
         return None
     timesteps = step.scheduler.timesteps
-    if step.index + 1 >= len(timesteps):
+    if reached >= len(timesteps):
         return 1.0, 0.0
-    alpha = float(alphas[int(timesteps[step.index + 1])])
+    alpha = float(alphas[int(timesteps[reached])])
     return alpha**0.5, (1.0 - alpha) ** 0.5
 
 

@@ -7,6 +7,7 @@ With one message, `PartGranted`, file descriptors come over the socket (SCM_RIGH
 first bytes of the message): memory of the server's weight pool.
 """
 
+import math
 from enum import Enum
 
 import msgspec
@@ -47,6 +48,10 @@ class GenerateParams(msgspec.Struct, frozen=True, kw_only=True):
     Image `i` of the job is drawn with seed `seed + i`, so that each can be made again alone.
     `batch` above 1 repeats a picture that was drawn in one call with others: as many are drawn,
     all alike, and the one at `place` (from 0) is kept.
+
+    With a `start_image` the picture begins with that one, of which `strength` (above 0, at most 1)
+    says how much is drawn anew; with a `mask` too, only where that is white. Both are ids of
+    inputs: the SHA-256 of the files.
     """
 
     prompt: str
@@ -59,6 +64,23 @@ class GenerateParams(msgspec.Struct, frozen=True, kw_only=True):
     images: int = 1
     batch: int = 1
     place: int = 0
+    start_image: str = ""
+    mask: str = ""
+    strength: float = 1.0
+
+    @property
+    def drawn_steps(self) -> int:
+        """The steps that are done for one picture: a start image saves the first of them."""
+        if not self.start_image:
+            return self.steps
+        return max(1, math.ceil(self.steps * self.strength))
+
+
+class InputFiles(msgspec.Struct, frozen=True):
+    """Where the pictures lie that a job begins with; "": none."""
+
+    start_image: str = ""
+    mask: str = ""
 
 
 # host → worker
@@ -93,6 +115,7 @@ class BatchMember(msgspec.Struct, frozen=True):
     job: str
     params: GenerateParams
     metadata: dict[str, str] = {}
+    inputs: InputFiles = InputFiles()
 
 
 class Run(msgspec.Struct, frozen=True, tag="run"):
@@ -110,11 +133,13 @@ class Run(msgspec.Struct, frozen=True, tag="run"):
     metadata: dict[str, str] = {}
     others: tuple[BatchMember, ...] = ()
     profile: bool = False
+    inputs: InputFiles = InputFiles()
 
     @property
     def members(self) -> tuple[BatchMember, ...]:
         """All jobs of this order."""
-        return (BatchMember(self.job, self.params, self.metadata), *self.others)
+        first = BatchMember(self.job, self.params, self.metadata, self.inputs)
+        return (first, *self.others)
 
 
 class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
