@@ -27,6 +27,8 @@ const TOGETHER_MS = 100;
 export class RoomStream implements IDisposable {
   constructor(private readonly settings: ServerConnection.ISettings) {
     document.addEventListener('visibilitychange', this.onVisibility);
+    window.addEventListener('offline', this.onOffline);
+    window.addEventListener('online', this.onOnline);
     this.start();
   }
 
@@ -61,6 +63,8 @@ export class RoomStream implements IDisposable {
   dispose(): void {
     this._disposed = true;
     document.removeEventListener('visibilitychange', this.onVisibility);
+    window.removeEventListener('offline', this.onOffline);
+    window.removeEventListener('online', this.onOnline);
     window.clearTimeout(this._hiding);
     this.stop();
     Signal.clearData(this);
@@ -74,6 +78,15 @@ export class RoomStream implements IDisposable {
         this.become('off');
       }, HIDDEN_MS);
     } else if (this._link === 'off' || this._link === 'lost') {
+      this.start();
+    }
+  };
+
+  /** A connection that the browser knows to be dead would otherwise only fall silent. */
+  private readonly onOffline = (): void => this._connection?.abort();
+
+  private readonly onOnline = (): void => {
+    if (this._link === 'lost') {
       this.start();
     }
   };
@@ -112,6 +125,7 @@ export class RoomStream implements IDisposable {
   /** One connection, until it ends, breaks or falls silent. */
   private async read(stopped: AbortSignal, heard: () => void): Promise<void> {
     const broken = new AbortController();
+    this._connection = broken;
     const onStopped = () => broken.abort();
     stopped.addEventListener('abort', onStopped);
     let silence = 0;
@@ -185,6 +199,7 @@ export class RoomStream implements IDisposable {
   private _hiding = 0;
   private _telling: number | null = null;
   private _stopped: AbortController | null = null;
+  private _connection: AbortController | null = null;
   private readonly _changed = new Signal<this, void>(this);
 }
 

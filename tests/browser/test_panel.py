@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Locator, expect
 
-from tests.api.people import Person
+from tests.api.people import TURBO, Person
 from tests.browser.conftest import FOR_TESTS
 from tests.browser.lab import SLOW_MS, Lab
 from tests.browser.panel import STATUS, PanelPage
@@ -19,6 +20,13 @@ from tests.serverprocess import ROOT, ServerProcess
 
 Open = Callable[..., PanelPage]
 BASE_URL = "/a/b/"
+PAUSE_ALL_THE_SAME = """
+async (base) => {
+  const headers = { "X-XSRFToken": document.cookie.match(/_xsrf=([^;]*)/)?.[1] ?? "" };
+  const request = { method: "POST", body: "{}", headers };
+  return (await fetch(base + "workshop-gpu/api/queue/pause", request)).status;
+}
+"""
 
 
 @pytest.fixture(scope="module")
@@ -105,8 +113,9 @@ def test_a_participant_sees_memory_models_queue_and_what_happened(
     picture(page, "panel-light")
     boss.http.post("api/queue/resume").raise_for_status()
     expect(row(page, "Ada")).to_have_count(0, timeout=SLOW_MS)
-    # Nothing that needs a right is on offer.
+    # Nothing that needs a right is on offer, and it is refused to who sends it all the same.
     expect(page.root.get_by_role("tab")).to_have_count(0)
+    assert page.page.evaluate(PAUSE_ALL_THE_SAME, BASE_URL) == 403
 
 
 def test_the_jobs_of_ones_own_notebooks_are_marked(
@@ -124,3 +133,99 @@ def test_the_jobs_of_ones_own_notebooks_are_marked(
     mine = lab.page.locator("#workshop-gpu-panel .jp-wg-queue li.jp-mod-mine")
     expect(mine).to_contain_text("mine")
     lab.close()
+
+
+def test_an_instructor_pauses_cancels_and_resumes_and_everybody_notices(
+    open_panel: Open, boss: Person, ada: Person
+) -> None:
+    page = open_panel(instructor=True)
+    page.tab("Room")
+    page.do(page.root.get_by_role("button", name="Pause the queue"), "lunch until one")
+    expect(page.outcome).to_have_text(re.compile("The queue is paused"))
+    job = ada.submit()
+    assert "lunch until one" in job["reason"]
+    cancel = row(page, "Ada").get_by_role("button", name="Cancel")
+    cancel.click()  # thinking better of it changes nothing
+    expect(page.page.locator(".jp-Dialog")).to_contain_text("It leaves the queue")
+    page.page.keyboard.press("Escape")
+    assert ada.get(f"api/jobs/{job['id']}")["state"] == "queued"
+    page.do(cancel)
+    expect(row(page, "Ada")).to_have_count(0)
+    assert ada.get(f"api/jobs/{job['id']}")["state"] == "cancelled"
+    page.do(page.root.get_by_role("button", name="Resume the queue"))
+    expect(page.outcome).to_contain_text("The queue goes on")
+    assert ada.ended(ada.submit()["id"])["state"] == "done"
+
+
+def test_an_instructor_withdraws_offers_loads_pins_and_evicts_a_model(
+    open_panel: Open, boss: Person, ada: Person
+) -> None:
+    page = open_panel(instructor=True)
+    page.tab("Models")
+    model = page.model("shapes-dit")
+
+    def press(name: str, text: str | None = None) -> None:
+        page.do(model.get_by_role("button", name=name, exact=True), text)
+
+    press("Withdraw", "too slow today")
+    expect(model).to_contain_text("not offered: too slow today")
+    status, error = ada.refused("POST", "api/jobs", json=TURBO | {"model": "shapes-dit"})
+    assert (status, "too slow today" in error["message"]) == (409, True)
+    press("Offer")
+    press("Load")
+    expect(model).to_have_attribute("data-state", "ready", timeout=SLOW_MS)
+    model.get_by_text("Placement").click()
+    expect(model.locator("tr.jp-mod-chosen")).to_have_count(1)
+    press("Pin")
+    expect(model).to_contain_text("pinned")
+    press("Unpin")
+    press("Keep warm", "600")
+    assert ada.get("api/models/shapes-dit")["keep_warm_s"] == 600
+    press("Keep warm", "")
+    press("Evict")
+    expect(model).to_have_attribute("data-state", "absent", timeout=SLOW_MS)
+    page.tab("Log")
+    expect(page.root.locator(".jp-wg-log li").first).to_contain_text("evicted a model shapes-dit")
+
+
+def test_an_instructor_changes_rules_and_clears_a_gpu(
+    open_panel: Open, boss: Person, ada: Person
+) -> None:
+    page = open_panel(instructor=True)
+    page.tab("Room")
+    rule = page.root.locator(".jp-wg-rule", has=page.page.locator("[name='queue_limit']"))
+    limit, apply = rule.locator("input"), rule.get_by_role("button", name="Apply")
+    limit.fill("2")
+    page.do(apply)
+    expect(page.outcome).to_contain_text("is now 2")
+    assert boss.get("api/policy")["queue_limit"] == 2
+    limit.fill("0")  # the server's reason is shown, and nothing has changed
+    page.do(apply)
+    expect(page.outcome).to_contain_text("0 is not between 1 and")
+    assert boss.get("api/policy")["queue_limit"] == 2
+    boss.http.patch("api/policy", json={"queue_limit": None}).raise_for_status()
+    page.do(page.root.get_by_role("button", name="Clear for training"))
+    expect(page.root.get_by_text("cleared for training")).to_be_visible(timeout=SLOW_MS)
+    assert ada.submit()["waiting_for"] == "reservation"
+    page.do(page.root.get_by_role("button", name="Give back to the room"))
+    expect(page.root.get_by_role("button", name="Clear for training")).to_be_visible()
+
+
+def test_a_stream_that_is_cut_says_how_old_things_are_and_comes_back(
+    open_panel: Open, ada: Person, boss: Person
+) -> None:
+    page = open_panel()
+    boss.http.post("api/queue/pause").raise_for_status()
+    expect(page.root.locator(".jp-wg-queue")).to_contain_text("Paused")
+    page.context.set_offline(True)
+    expect(page.root.locator(".jp-wg-link")).to_contain_text("old; trying again")
+    ada.submit()
+    page.context.set_offline(False)
+    expect(row(page, "Ada")).to_have_count(1)
+    expect(page.root.locator(".jp-wg-link")).to_have_count(0)
+
+
+def test_the_panel_is_there_in_notebook_7_and_in_a_narrow_window(open_panel: Open) -> None:
+    page = open_panel("tree", viewport={"width": 420, "height": 800})
+    expect(page.root.locator(".jp-wg-legend")).to_contain_text("free")
+    picture(page, "panel-narrow")
