@@ -1,5 +1,6 @@
 /** What can be done from the palette, with keys, and from the launcher. */
 
+import type { ILabShell, JupyterFrontEnd } from '@jupyterlab/application';
 import { InputDialog, Notification, type ICommandPalette } from '@jupyterlab/apputils';
 import type { ILauncher } from '@jupyterlab/launcher';
 import { ask } from './api';
@@ -15,6 +16,8 @@ export const Command = {
 } as const;
 
 const CATEGORY = 'GPU';
+/** Pixels. */
+const NARROW = 700;
 /** Where the first notebook lies, if the instructor put the notebooks there. */
 const FIRST = ['01-first-image.ipynb', 'notebooks/01-first-image.ipynb'];
 const FIRST_CELLS = ['import workshop_gpu as wg\n\nwg.Studio()', 'wg.status()'];
@@ -29,7 +32,10 @@ export function addCommands(
     label: trans.__('Show the GPU Panel'),
     caption: trans.__('Who uses the GPU, who waits'),
     icon: gpuIcon,
-    execute: () => app.shell.activateById(GPUPanel.id)
+    execute: () => {
+      makeRoom(app);
+      app.shell.activateById(GPUPanel.id);
+    }
   });
   app.commands.addCommand(Command.first, {
     label: args =>
@@ -58,6 +64,18 @@ export function addCommands(
     rank: 1,
     args: { isLauncher: true }
   });
+}
+
+/** Where two side panels do not fit, the other one closes. */
+function makeRoom(app: JupyterFrontEnd): void {
+  const shell: unknown = app.shell;
+  if (window.innerWidth < NARROW && isLabShell(shell)) {
+    shell.collapseLeft();
+  }
+}
+
+function isLabShell(shell: unknown): shell is Pick<ILabShell, 'collapseLeft'> {
+  return typeof (shell as Partial<ILabShell>).collapseLeft === 'function';
 }
 
 const myCall = (desk: Desk): boolean => !!desk.stream.room?.help.some(call => call.mine);

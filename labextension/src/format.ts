@@ -33,6 +33,11 @@ export function span(seconds: number): string {
   return `${Math.round(seconds / 3600)} h`;
 }
 
+/** How long something takes, also where that is short: "0.4 s". */
+export function took(seconds: number): string {
+  return seconds < 9.95 ? `${seconds.toFixed(1)} s` : span(seconds);
+}
+
 /** When a waiting job starts: "now", "in 20 s", "in 3 min". */
 export function startsIn(seconds: number | null, trans: Trans): string {
   if (seconds === null) {

@@ -14,6 +14,7 @@ import { addCommands, Command } from './commands';
 import { Desk } from './desk';
 import { StatusItem } from './statusbar';
 import { RoomStream } from './stream';
+import { tellWhatMatters } from './telling';
 import { GPUPanel } from './ui/Panel';
 
 const ID = 'workshop-gpu:plugin';
@@ -48,6 +49,7 @@ const plugin: JupyterFrontEndPlugin<void> = {
     const trans = (translator ?? nullTranslator).load('workshop_gpu');
     const desk = new Desk(app, new RoomStream(app.serviceManager.serverSettings), trans);
     addCommands(desk, palette, launcher);
+    tellWhatMatters(desk);
     const settings = await settingsOf(registry);
     const panel = new GPUPanel(desk);
     app.shell.add(panel, settings.area, { rank: 300, type: 'GPU' });

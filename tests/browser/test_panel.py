@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, expect
 
 from tests.api.people import TURBO, Person
-from tests.browser.conftest import FOR_TESTS
+from tests.browser.conftest import FOR_TESTS, write_notebook
 from tests.browser.lab import SLOW_MS, Lab
 from tests.browser.panel import STATUS, PanelPage
 from tests.browser.roles import COOKIE
@@ -113,18 +113,17 @@ def test_a_participant_sees_memory_models_queue_and_what_happened(
     picture(page, "panel-light")
     boss.http.post("api/queue/resume").raise_for_status()
     expect(row(page, "Ada")).to_have_count(0, timeout=SLOW_MS)
+    expect(page.root.locator(".jp-wg-news")).to_contain_text("shapes was loaded on cpu:0")
     # Nothing that needs a right is on offer, and it is refused to who sends it all the same.
     expect(page.root.get_by_role("tab")).to_have_count(0)
     assert page.page.evaluate(PAUSE_ALL_THE_SAME, BASE_URL) == 403
 
 
-def test_the_jobs_of_ones_own_notebooks_are_marked(
-    browser: Browser, server: ServerProcess, boss: Person
+def test_ones_own_notebooks_are_marked_and_an_instructor_restarts_a_kernel(
+    browser: Browser, server: ServerProcess, open_panel: Open, boss: Person
 ) -> None:
-    from tests.browser.conftest import write_notebook
-
     code = 'import workshop_gpu as wg\njob = wg.Client().submit("a red circle", model="shapes")'
-    write_notebook(server.root_dir / "mine.ipynb", [code])
+    write_notebook(server.root_dir / "mine.ipynb", [code, "print(job.id)"])
     boss.http.post("api/queue/pause").raise_for_status()
     lab = Lab(browser, server, "mine.ipynb")
     lab.run(0)
@@ -132,6 +131,17 @@ def test_the_jobs_of_ones_own_notebooks_are_marked(
     lab.command("workshop-gpu:open")
     mine = lab.page.locator("#workshop-gpu-panel .jp-wg-queue li.jp-mod-mine")
     expect(mine).to_contain_text("mine")
+    page = open_panel(instructor=True)
+    page.tab("People")
+    person = page.root.locator(".jp-wg-person", has_text="mine")
+    expect(person).to_contain_text("1 of 3 waiting")
+    person.get_by_role("button", name="Restart this kernel").click()
+    expect(page.page.locator(".jp-Dialog")).to_contain_text("all variables of the notebook")
+    picture(page, "panel-restart")
+    page.confirm()
+    expect(page.outcome).to_contain_text("The kernel of mine is restarted")
+    expect(person).to_contain_text("0 of 3 waiting")
+    assert boss.get("api/audit")["entries"][0]["action"] == "restarted a kernel"
     lab.close()
 
 
@@ -186,6 +196,24 @@ def test_an_instructor_withdraws_offers_loads_pins_and_evicts_a_model(
     expect(model).to_have_attribute("data-state", "absent", timeout=SLOW_MS)
     page.tab("Log")
     expect(page.root.locator(".jp-wg-log li").first).to_contain_text("evicted a model shapes-dit")
+
+
+def test_a_message_reaches_all_and_a_raised_hand_the_instructor(
+    open_panel: Open, boss: Person, ada: Person
+) -> None:
+    page, other = open_panel(instructor=True), open_panel()
+    page.tab("Room")
+    page.do(page.root.get_by_role("button", name="Message to all"), "Save your work")
+    expect(other.root.locator(".jp-wg-message")).to_have_text("Save your work")
+    page.do(page.root.get_by_role("button", name="Take back"))
+    expect(other.root.locator(".jp-wg-message")).to_have_count(0)
+    ada.http.post("api/help", json={"text": "it is all grey"}).raise_for_status()
+    hand = page.root.locator(".jp-wg-help li")
+    expect(hand).to_contain_text("it is all grey")
+    expect(other.root.get_by_text("it is all grey")).to_have_count(0)
+    page.do(hand.get_by_role("button", name="Helped"))
+    expect(hand).to_have_count(0)
+    assert ada.get("api/help")["calls"] == []
 
 
 def test_an_instructor_changes_rules_and_clears_a_gpu(

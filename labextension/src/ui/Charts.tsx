@@ -32,7 +32,7 @@ export function Charts({ desk, room, now }: { desk: Desk; room: Room; now: numbe
       {room.devices.map(device => (
         <Chart
           key={device.id}
-          name={trans.__('memory of %1', device.id)}
+          name={trans.__('in use on %1', device.id)}
           samples={of(point => point.used_bytes[device.id] ?? 0)}
           most={device.total_bytes}
           words={amount}

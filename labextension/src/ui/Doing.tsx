@@ -88,7 +88,8 @@ async function confirmed(action: Action, desk: Desk): Promise<string | null> {
       Dialog.cancelButton({ label: desk.trans.__('Leave it') }),
       action.hurts ? Dialog.warnButton(ok) : Dialog.okButton(ok)
     ],
-    defaultButton: action.hurts ? 0 : 1
+    defaultButton: action.hurts ? 0 : 1,
+    focusNodeSelector: action.input ? 'input' : ''
   });
   return result.button.accept ? (result.value ?? '') : null;
 }

@@ -1,7 +1,7 @@
 import React, { useState } from 'react';
 import { modelActions } from '../actions';
 import type { Desk } from '../desk';
-import { amount, span } from '../format';
+import { amount, took } from '../format';
 import type { Room } from '../room';
 import type { Plan } from '../types';
 import { modelLines } from '../view';
@@ -69,12 +69,19 @@ function PlanTable({ desk, model, state }: PlacementProps) {
         {answer.warning}
       </p>
       <table className="jp-wg-table">
+        <thead>
+          <tr>
+            <th scope="col">{trans.__('from best to slowest')}</th>
+            <th scope="col">{trans.__('memory')}</th>
+            <th scope="col">{trans.__('a picture')}</th>
+          </tr>
+        </thead>
         <tbody>
           {answer.rungs.map(rung => (
             <tr key={rung.rung} className={rung.chosen ? 'jp-mod-chosen' : ''} title={rung.why}>
               <th scope="row">{rung.words}</th>
               <td className="jp-wg-number">{amount(rung.needed_bytes)}</td>
-              <td className="jp-wg-number">{span(rung.expected_s)}</td>
+              <td className="jp-wg-number">{took(rung.expected_s)}</td>
             </tr>
           ))}
         </tbody>
