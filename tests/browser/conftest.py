@@ -56,12 +56,13 @@ def browser() -> Iterator[Browser]:
 def open_lab(
     browser: Browser, server: ServerProcess, request: pytest.FixtureRequest
 ) -> Iterator[OpenLab]:
-    """Opens a notebook: a name of ours, or a list of cells for a new one."""
+    """Opens a notebook: a name of ours, or a list of cells for a new one (called `name`)."""
     labs: list[Lab] = []
 
-    def open_one(notebook: str | list[str], **look: Any) -> Lab:
+    def open_one(notebook: str | list[str], name: str = "", **look: Any) -> Lab:
         if isinstance(notebook, list):
-            name = f"{request.node.name.replace('[', '-').replace(']', '')}.ipynb"
+            test = request.node.name.replace("[", "-").replace("]", "")
+            name = f"{name or f'{test}-{len(labs)}'}.ipynb"
             write_notebook(server.root_dir / name, notebook)
             notebook = name
         lab = Lab(browser, server, notebook, **look)

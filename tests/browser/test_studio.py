@@ -1,9 +1,14 @@
-"""JupyterLab, the first notebook and the studio in a real browser."""
+"""JupyterLab, Notebook 7, the first notebook and the studio in a real browser."""
 
+import os
 import re
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
+from typing import Any
 
-from playwright.sync_api import expect
+import httpx
+import pytest
+from playwright.sync_api import Locator, expect
 
 from tests.browser.conftest import OpenLab
 from tests.browser.lab import SLOW_MS, Lab
@@ -23,21 +28,52 @@ while studio._job.get("state") not in ("cancelled", "failed", "done"):
     time.sleep(0.01)
 print("the job was", studio._job["state"])
 """
-BUSY_UNTIL_A_FILE_COMES = """
-import time
-from pathlib import Path
-while not Path("go").exists():
-    time.sleep(0.01)
-"""
+OPTIONS = "print(studio.model, studio.steps, studio.width, studio.height, studio.count)"
+
+
+@pytest.fixture
+def api(server: ServerProcess) -> Iterator[httpx.Client]:
+    """The instructor's own requests."""
+    headers = {"Authorization": f"token {server.token}"}
+    url = f"{server.url}workshop-gpu/api/"
+    with httpx.Client(base_url=url, headers=headers, trust_env=False) as http:
+        yield http
+
+
+def button(lab: Lab, name: str) -> Locator:
+    return lab.studio.get_by_role("button", name=name, exact=True)
+
+
+def words(lab: Lab) -> Locator:
+    return lab.studio.locator(".wg-words")
+
+
+def past(lab: Lab) -> Locator:
+    return lab.studio.get_by_role("group", name="Earlier pictures").get_by_role("button")
+
+
+def pick(lab: Lab, title: str) -> None:
+    lab.studio.locator(".wg-model-now").click()
+    lab.studio.locator(".wg-model-row").filter(has_text=re.compile(f"^{title}")).click()
 
 
 def expect_picture(lab: Lab, caption: str) -> None:
     """The picture is there, whole, and made as the caption says."""
     expect(lab.studio.locator(".wg-caption")).to_contain_text(caption, timeout=SLOW_MS)
-    image = lab.studio.locator("img.wg-image")
+    image = lab.studio.locator(".wg-tiles img").filter(visible=True).first
     expect(image).to_be_visible()
     lab.page.wait_for_function(
         "(image) => image.complete && image.naturalWidth === 128", arg=image.element_handle()
+    )
+
+
+def nameless(lab: Lab) -> Any:
+    """Controls that a screen reader could not name."""
+    return lab.studio.evaluate(
+        """(root) => [...root.querySelectorAll("input, select, textarea, button, progress")]
+          .filter((c) => !c.labels?.length && !c.ariaLabel && !c.textContent.trim()
+                         && !c.querySelector("img[alt]:not([alt=''])"))
+          .map((c) => c.outerHTML)"""
     )
 
 
@@ -51,7 +87,7 @@ def test_the_first_notebook_gives_a_picture_by_code_and_by_clicking(
     expect(output).to_contain_text("20 steps")
     lab.run(1)
     screenshot(lab, "light-1-new")
-    lab.studio.get_by_role("button", name="Generate").click()
+    button(lab, "Generate").click()
     expect_picture(lab, "shapes · seed")
     lab.studio.scroll_into_view_if_needed()
     screenshot(lab, "light-2-picture")
@@ -62,136 +98,175 @@ def test_the_first_notebook_gives_a_picture_by_code_and_by_clicking(
     screenshot(lab, "dark")
 
 
-def test_ctrl_enter_generates_and_does_not_run_the_cell(
-    open_lab: OpenLab, screenshot: Screenshot
-) -> None:
-    lab = open_lab([STUDIO])
+def test_all_of_it_by_keyboard_and_mouse(open_lab: OpenLab, screenshot: Screenshot) -> None:
+    lab = open_lab([STUDIO, OPTIONS])
     lab.run(0)
     prompt = lab.studio.get_by_label("Prompt", exact=True)
     prompt.fill("a red circle on a blue background")
     prompt.press("Control+Enter")
     expect_picture(lab, "shapes · seed 7")
     expect(lab.cells.first.locator(".jp-InputPrompt")).to_have_text("[1]:")
-    expect(lab.studio.locator("img.wg-image")).to_have_attribute("alt", re.compile("red circle"))
+    expect(lab.studio.locator(".wg-tiles img")).to_have_attribute("alt", re.compile("red circle"))
     # The keys of Jupyter's command mode ("d d" deletes a cell) are letters here.
     prompt.fill("")
     prompt.press_sequentially("add a bdd")
     expect(prompt).to_have_value("add a bdd")
-    assert lab.cells.count() == 1
-    # Another seed, by the dice; then the strip holds both pictures.
+    button(lab, "Draw a seed").focus()
+    lab.page.keyboard.type("ddx")
+    assert lab.cells.count() == 2
+    # Another model, by arrow keys: each with its own limits and defaults.
+    lab.studio.locator(".wg-model-now").press("Enter")
+    expect(lab.studio.get_by_role("radio", name="Shapes", exact=True)).to_be_focused()
+    screenshot(lab, "models")
+    lab.page.keyboard.press("ArrowDown")
+    lab.page.keyboard.press("ArrowDown")
+    lab.page.keyboard.press("Enter")
+    steps = lab.studio.get_by_label("Steps", exact=True)
+    expect(steps).to_have_value("4")
+    steps.fill("9")
+    lab.studio.get_by_label("Size", exact=True).select_option(index=1)
+    lab.studio.get_by_label("Pictures", exact=True).fill("99")
+    expect(lab.run(1)).to_contain_text("shapes-dit-turbo 9 144 112 8")
+    button(lab, "Back to the model's defaults").click()
+    expect(steps).to_have_value("4")
+    # Several pictures with a seed from the dice; then one of them alone.
+    lab.studio.get_by_label("Pictures", exact=True).fill("4")
     prompt.fill("a white square on a black background")
-    lab.studio.get_by_role("button", name="Draw a seed").click()
-    seed = lab.studio.get_by_label("Seed", exact=True).input_value()
-    lab.studio.get_by_role("button", name="Generate").click()
-    expect_picture(lab, f"shapes · seed {seed}")
-    strip = lab.studio.get_by_role("list", name="Earlier pictures").get_by_role("button")
-    expect(strip).to_have_count(2)
-    screenshot(lab, "strip")
-    strip.last.click()
+    button(lab, "Draw a seed").click()
+    seed = int(lab.studio.get_by_label("Seed", exact=True).input_value())
+    button(lab, "Generate").click()
+    expect_picture(lab, f"shapes-dit-turbo · seed {seed}")
+    tiles = lab.studio.get_by_role("group", name="New pictures").get_by_role("button")
+    expect(tiles).to_have_count(4)
+    expect(past(lab)).to_have_count(5)
+    expect(past(lab).last.locator("img")).to_have_attribute("src", re.compile("^data:image/jpeg"))
+    screenshot(lab, "four")
+    tiles.nth(2).click()
+    expect_picture(lab, f"seed {seed + 2}")
+    # An earlier one from the strip, again, and with another seed, which the lock keeps.
+    past(lab).last.click()
     expect_picture(lab, "shapes · seed 7")
-    lab.studio.get_by_role("button", name="Keep this seed").click()
-    expect(lab.studio.get_by_label("Seed", exact=True)).to_have_value("7")
+    button(lab, "Vary the seed").click()
+    expect(prompt).to_have_value("a red circle on a blue background")
+    expect(past(lab)).to_have_count(6, timeout=SLOW_MS)
+    field = lab.studio.get_by_label("Seed", exact=True)
+    expect(field).to_have_value("")
+    button(lab, "Keep the seed").click()
+    expect(field).not_to_have_value("")
+    assert field.input_value() in (lab.studio.locator(".wg-caption").text_content() or "")
+    assert nameless(lab) == []
+    # The page loaded anew: nothing is lost.
+    lab.reload()
+    expect_picture(lab, f"shapes · seed {field.input_value()}")
+    expect(past(lab)).to_have_count(6)
+    expect(past(lab).first.locator("img")).to_have_attribute("src", re.compile("^data:image/jpeg"))
 
 
 def test_progress_and_cancel_work_while_the_kernel_is_busy(
     open_lab: OpenLab, screenshot: Screenshot
 ) -> None:
-    lab = open_lab([STUDIO, LONG, BUSY_UNTIL_THE_END])
+    lab = open_lab([STUDIO, LONG, BUSY_UNTIL_THE_END, "import os; print(os.getpid())"])
     lab.run(0)
     lab.run(1)
-    lab.studio.get_by_role("button", name="Generate").click()
-    words = lab.studio.locator(".wg-words")
-    expect(words).to_contain_text(re.compile("Step|Starting|Loading|queue"), timeout=SLOW_MS)
+    button(lab, "Generate").click()
+    expect(words(lab)).to_contain_text(
+        re.compile("Step|Starting|Loading|queue|loaded"), timeout=SLOW_MS
+    )
     busy = lab.start(2)
     expect(busy.locator(".jp-InputPrompt")).to_have_text("[*]:")
     expect(lab.studio.locator("img.wg-preview")).to_be_visible(timeout=SLOW_MS)
-    expect(words).to_contain_text(re.compile(r"Step \d+ of 100"))
+    expect(words(lab)).to_contain_text(re.compile(r"Step \d+ of 100"))
     screenshot(lab, "busy")
     expect(busy.locator(".jp-InputPrompt")).to_have_text("[*]:")
-    lab.studio.get_by_role("button", name="Cancel").click()
-    expect(words).to_have_text("Cancelled", timeout=SLOW_MS)
+    lab.studio.get_by_label("Prompt", exact=True).press("Escape")
+    expect(words(lab)).to_have_text("Cancelled", timeout=SLOW_MS)
     expect(lab.done(busy)).to_contain_text("the job was cancelled")
-    expect(lab.studio.get_by_role("button", name="Generate")).to_be_enabled()
-
-
-def test_a_click_while_the_kernel_is_busy_says_so_and_is_done_later(
-    open_lab: OpenLab, server: ServerProcess
-) -> None:
-    lab = open_lab([STUDIO, BUSY_UNTIL_A_FILE_COMES])
-    lab.run(0)
-    busy = lab.start(1)
-    expect(busy.locator(".jp-InputPrompt")).to_have_text("[*]:")
-    lab.studio.get_by_role("button", name="Generate").click()
-    expect(lab.studio.locator(".wg-words")).to_contain_text("This notebook runs a cell")
-    (server.root_dir / "go").touch()
+    expect(button(lab, "Generate")).to_be_enabled()
+    # A click that the kernel does not hear yet says why nothing happens, and is done later.
+    button(lab, "Back to the model's defaults").click()
+    kernel = int(lab.run(3).text_content() or "")
+    os.kill(kernel, signal.SIGSTOP)
+    button(lab, "Generate").click()
+    expect(words(lab)).to_contain_text("This notebook runs a cell")
+    os.kill(kernel, signal.SIGCONT)
     expect_picture(lab, "shapes · seed 7")
-
-
-def test_options_follow_the_model_and_come_back_to_its_defaults(open_lab: OpenLab) -> None:
-    lab = open_lab([STUDIO, "print(studio.model, studio.steps, studio.width, studio.height)"])
-    lab.run(0)
-    steps = lab.studio.get_by_label("Steps")
-    expect(steps).to_have_value("20")
-    lab.studio.get_by_label("Model").select_option("shapes-dit-turbo")
-    expect(steps).to_have_value("4")
-    steps.fill("9")
-    lab.studio.get_by_label("Size").select_option(index=1)
-    expect(lab.run(1)).to_contain_text("shapes-dit-turbo 9 144 112")
-    lab.studio.get_by_role("button", name="Back to the model's defaults").click()
-    expect(steps).to_have_value("4")
-    expect(lab.run(1)).to_contain_text("shapes-dit-turbo None None None")
-
-
-def test_a_reload_of_the_page_keeps_options_and_pictures(open_lab: OpenLab) -> None:
-    lab = open_lab([STUDIO])
-    lab.run(0)
-    lab.studio.get_by_role("button", name="Generate").click()
-    expect_picture(lab, "shapes · seed 7")
-    lab.studio.get_by_label("Seed", exact=True).fill("8")
-    lab.studio.get_by_role("button", name="Generate").click()
-    expect_picture(lab, "shapes · seed 8")
-    lab.reload()
-    expect_picture(lab, "shapes · seed 8")
-    expect(lab.studio.get_by_label("Seed", exact=True)).to_have_value("8")
-    expect(lab.studio.locator(".wg-strip button")).to_have_count(2)
 
 
 def test_it_works_in_notebook_7_too(open_lab: OpenLab, screenshot: Screenshot) -> None:
     lab = open_lab([STUDIO, LONG], path="notebooks")
     lab.run(0)
-    lab.studio.get_by_role("button", name="Generate").click()
+    button(lab, "Generate").click()
     expect_picture(lab, "shapes · seed 7")
     screenshot(lab, "notebook-7")
     # Where a page does not say from which server it came, Cancel goes by way of the kernel.
     lab.page.evaluate("document.getElementById('jupyter-config-data').remove()")
     lab.run(1)
-    lab.studio.get_by_role("button", name="Generate").click()
-    expect(lab.studio.locator(".wg-words")).to_contain_text("Step", timeout=SLOW_MS)
-    lab.studio.get_by_role("button", name="Cancel").click()
-    expect(lab.studio.locator(".wg-words")).to_have_text("Cancelled")
+    button(lab, "Generate").click()
+    expect(words(lab)).to_contain_text("Step", timeout=SLOW_MS)
+    button(lab, "Cancel").click()
+    expect(words(lab)).to_have_text("Cancelled")
 
 
 def test_a_mistake_is_said_in_words_and_can_be_mended(
-    open_lab: OpenLab, screenshot: Screenshot
+    open_lab: OpenLab, api: httpx.Client, screenshot: Screenshot
 ) -> None:
     lab = open_lab([STUDIO])
     lab.run(0)
     prompt = lab.studio.get_by_label("Prompt", exact=True)
+    alert = lab.studio.get_by_role("alert").filter(visible=True)
     prompt.fill("")
-    lab.studio.get_by_role("button", name="Generate").click()
-    alert = lab.studio.get_by_role("alert")
+    button(lab, "Generate").click()
     expect(alert).to_contain_text("the prompt is empty")
     screenshot(lab, "mistake")
+    prompt.evaluate(
+        "(area) => { area.value = 'x'.repeat(1e7); area.dispatchEvent(new Event('input')); }"
+    )
+    button(lab, "Generate").click()
+    expect(alert.filter(has_text="10,000,000 characters")).to_be_visible()
+    # The instructor withdraws the model between picking and clicking.
+    api.patch("models/shapes", json={"offered": False, "reason": "after the break"})
     prompt.fill("<img src=x onerror=alert(1)> a red circle")
-    lab.studio.get_by_role("button", name="Generate").click()
+    expect(lab.studio.locator(".wg-about")).to_contain_text("after the break")
+    button(lab, "Generate").click()
+    expect(alert.filter(has_text="after the break")).to_be_visible()
+    lab.studio.locator(".wg-model-now").click()
+    expect(lab.studio.get_by_role("radio").first).to_be_disabled()
+    screenshot(lab, "withdrawn")
+    api.patch("models/shapes", json={"offered": True})
+    expect(lab.studio.get_by_role("radio").first).to_be_enabled()
+    button(lab, "Generate").click()
     expect_picture(lab, "shapes · seed 7")
-    expect(alert).to_be_hidden()
+    expect(alert).to_have_count(0)
     assert lab.studio.locator("img[src='x']").count() == 0
 
 
-def test_a_narrow_page_puts_the_picture_below_and_every_control_has_a_name(
-    open_lab: OpenLab, screenshot: Screenshot
+def test_two_people_see_the_queue_move_and_a_model_leave(
+    open_lab: OpenLab, api: httpx.Client, screenshot: Screenshot
 ) -> None:
+    ada, bob = open_lab([STUDIO]), open_lab([STUDIO])
+    long = {"model": "shapes", "prompt": "a circle", "steps": 100, "width": 256, "height": 256}
+    for lab in (ada, bob):
+        lab.run(0)
+    first, second = (
+        api.post("jobs", json=long | {"priority": "urgent", "images": 8}).json()["id"]
+        for _ in range(2)
+    )
+    expect(words(bob)).to_contain_text(re.compile("Starts in about|loaded"), timeout=SLOW_MS)
+    button(bob, "Generate").click()
+    expect(words(bob)).to_contain_text("Position 2", timeout=SLOW_MS)
+    screenshot(bob, "waiting")
+    api.delete(f"jobs/{first}")
+    expect(words(bob)).to_contain_text("Next in the queue", timeout=SLOW_MS)
+    api.delete(f"jobs/{second}")
+    expect_picture(bob, "shapes · seed 7")
+    for lab in (ada, bob):
+        expect(lab.studio.locator(".wg-model-now")).to_contain_text("ready · starts at once")
+    api.post("models/shapes/evict")
+    for lab in (ada, bob):
+        expect(lab.studio.locator(".wg-model-now")).to_contain_text("on disk")
+
+
+def test_a_narrow_page_puts_the_picture_below(open_lab: OpenLab, screenshot: Screenshot) -> None:
     lab = open_lab([STUDIO])
     lab.run(0)
     form, stage = lab.studio.locator(".wg-form"), lab.studio.locator(".wg-stage")
@@ -211,9 +286,22 @@ def test_a_narrow_page_puts_the_picture_below_and_every_control_has_a_name(
     lab.page.set_viewport_size({"width": 560, "height": 1300})
     place(wide=False)
     screenshot(lab, "narrow")
-    nameless = lab.studio.evaluate(
-        """(root) => [...root.querySelectorAll("input, select, textarea, button, progress")]
-          .filter((c) => !c.labels?.length && !c.ariaLabel && !c.textContent.trim())
-          .map((c) => c.outerHTML)"""
-    )
-    assert nameless == []
+
+
+def test_the_history_outlives_the_server_and_its_kernels(
+    open_lab: OpenLab, server: ServerProcess, screenshot: Screenshot
+) -> None:
+    lab = open_lab([STUDIO], name="kept")
+    lab.run(0)
+    button(lab, "Generate").click()
+    expect_picture(lab, "shapes · seed 7")
+    lab.close()
+    server.end()
+    server.start()
+    lab = open_lab([STUDIO], name="kept")
+    lab.run(0)
+    expect(past(lab)).to_have_count(1)
+    past(lab).first.click()
+    expect_picture(lab, "shapes · seed 7")
+    button(lab, "Vary the seed").click()
+    expect(past(lab)).to_have_count(2, timeout=SLOW_MS)

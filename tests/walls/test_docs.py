@@ -11,6 +11,8 @@ from workshop_gpu.app import WorkshopGPU
 from workshop_gpu.catalogue.spec import Defaults, Limits, Memory, ModelSpec, Source
 from workshop_gpu.catalogue.toml_file import parse_models
 from workshop_gpu.cli import _parser
+from workshop_gpu.client.widgets.options import StudioOptions
+from workshop_gpu.client.widgets.studio import Studio
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 
@@ -52,6 +54,18 @@ def test_every_command_is_explained():
     )
     for name in commands:
         assert f"## `workshop-gpu {name}`" in text
+
+
+def test_every_trait_of_the_studio_is_explained():
+    text = page("users/studio.md")
+    public = {
+        name
+        for kind in (StudioOptions, Studio)
+        for name in kind.class_own_traits()
+        if not name.startswith("_")
+    }
+    assert len(public) > 8
+    assert [name for name in sorted(public) if f"`{name}`" not in text] == []
 
 
 def test_every_test_that_stands_for_a_fault_of_others_exists():

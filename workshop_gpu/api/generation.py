@@ -7,14 +7,13 @@ from typing import TypeVar
 
 import msgspec
 
-from workshop_gpu.api.schemas import GenerateRequest, Input
+from workshop_gpu.api.schemas import MAX_PROMPT_CHARACTERS, GenerateRequest, Input
 from workshop_gpu.catalogue.spec import ModelSpec
 from workshop_gpu.conductor.errors import ImagesNotAccepted, InvalidRequest
 from workshop_gpu.worker.protocol import GenerateParams
 
 Value = TypeVar("Value")
 
-MAX_PROMPT_CHARACTERS = 5000
 MAX_SEED = 2**63 - 1
 """The largest seed that a generator takes; image i of a job uses seed + i."""
 _DRAWN_SEEDS = 2**32

@@ -22,6 +22,8 @@ from workshop_gpu.conductor.states import JobState, SlotState
 
 PriorityName = Literal["urgent", "high", "normal", "low", "batch"]
 
+MAX_PROMPT_CHARACTERS = 5000
+
 # requests
 
 
@@ -193,6 +195,8 @@ class Model(msgspec.Struct, frozen=True):
     keep_warm_s: float = 0.0
     accepts: tuple[str, ...] = ("text",)
     """What a picture may be made from: "text", "image" (a start image), "mask"."""
+    expected_wait_s: float | None = None
+    """Until a job that is submitted now would begin; null where nobody knows."""
 
 
 class ModelList(msgspec.Struct, frozen=True):
@@ -405,6 +409,12 @@ class PolicyEvent(msgspec.Struct, frozen=True, tag="policy", tag_field="event"):
     queue_limit: int
 
 
+class WaitsEvent(msgspec.Struct, frozen=True, tag="waits", tag_field="event"):
+    """The models' `expected_wait_s` changed, by their ids."""
+
+    waits_s: dict[str, float | None]
+
+
 class NoticeEvent(msgspec.Struct, frozen=True, tag="notice", tag_field="event"):
     """Something that people should read."""
 
@@ -422,6 +432,7 @@ StreamEvent = (
     | HoldEvent
     | ReservationEvent
     | PolicyEvent
+    | WaitsEvent
     | NoticeEvent
     | NewsEvent
     | MessageEvent

@@ -101,20 +101,20 @@ class Views:
     # models
 
     def models(self) -> list[schemas.Model]:
-        slots = self._slots()
-        return [self._model(spec, slots) for spec in self._runtime.catalogue.specs]
+        now = self._runtime.snapshot()
+        return [self._model(spec, now) for spec in self._runtime.catalogue.specs]
 
     def model(self, model: str) -> schemas.Model:
         """Raises ModelUnknown."""
-        return self._model(self._runtime.catalogue.get(model), self._slots())
+        return self._model(self._runtime.catalogue.get(model), self._runtime.snapshot())
 
     def _slots(self) -> list[schemas.Slot]:
         return [slot_of(view) for view in self._runtime.snapshot().slots]
 
-    def _model(self, spec: ModelSpec, slots: list[schemas.Slot]) -> schemas.Model:
+    def _model(self, spec: ModelSpec, now: effects.Snapshot) -> schemas.Model:
         local, policy = self._runtime.catalogue.local(spec.id), self._runtime.policy
         withdrawn = policy.withdrawn.get(spec.id)
-        mine = [slot for slot in slots if slot.model == spec.id]
+        mine = [slot_of(view) for view in now.slots if view.model == spec.id]
         by_state = {slot.state: slot for slot in reversed(mine)}
         best = next((by_state[state] for state in _BEST_FIRST if state in by_state), None)
         download = self._runtime.downloads.get(spec.id)
@@ -142,6 +142,7 @@ class Views:
             slots=mine,
             keep_warm_s=policy.keep_warm_s.get(spec.id, spec.keep_warm_s),
             accepts=local.accepts,
+            expected_wait_s=now.newcomers_s.get(spec.id),
         )
 
     # reservations
@@ -272,8 +273,17 @@ class Views:
                 return schemas.ReservationEvent(told, ended)
             case effects.AnnouncePolicy(policy):
                 return schemas.PolicyEvent(policy.paused, policy.patience_s, policy.queue_limit)
+            case effects.AnnounceWaits(waits_s):
+                return schemas.WaitsEvent(waits_s)
             case effects.Notice(text):
                 return schemas.NoticeEvent(text, self._runtime.now())
+            case CatalogueRead():
+                return schemas.ModelsEvent(self.models(), list(self._runtime.catalogue.problems))
+        return self._room_event(entry)
+
+    def _room_event(self, entry: LogEntry) -> schemas.StreamEvent | None:
+        """What of the room's life this viewer may see."""
+        match entry:
             case NewsItem():
                 return room.NewsEvent(news_of(entry))
             case classroom.MessageChanged(message):
@@ -282,8 +292,6 @@ class Views:
                 mine = call.participant.id == self._viewer.participant.id
                 told_of = help_of(call, self._viewer.participant.id)
                 return room.HelpEvent(told_of, raised) if mine or self._viewer.admin else None
-            case CatalogueRead():
-                return schemas.ModelsEvent(self.models(), list(self._runtime.catalogue.problems))
         return None
 
     def _preview(self, preview: Preview) -> schemas.PreviewEvent | None:

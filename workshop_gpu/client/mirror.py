@@ -41,6 +41,8 @@ class Mirror:
                 self.devices[device.id] = device
             case schemas.ModelsEvent(models=models):
                 self.learn_models(models)
+            case schemas.WaitsEvent(waits_s=waits_s):
+                self._learn_waits(waits_s)
             case _:  # holds, reservations, rules and notices are for subscribers
                 pass
 
@@ -63,6 +65,12 @@ class Mirror:
 
     def learn_models(self, models: list[schemas.Model]) -> None:
         self.models = {model.id: model for model in models}
+
+    def _learn_waits(self, waits_s: dict[str, float | None]) -> None:
+        self.models = {
+            name: replace(model, expected_wait_s=waits_s.get(name))
+            for name, model in self.models.items()
+        }
 
     def _start_over(self, snapshot: schemas.SnapshotEvent) -> None:
         self.learn_models(snapshot.models)

@@ -15,13 +15,14 @@ from workshop_gpu.conductor.effects import (
     AnnounceDevice,
     AnnounceJob,
     AnnounceSlot,
+    AnnounceWaits,
     DeviceView,
     Effect,
     JobView,
     SlotView,
     Snapshot,
 )
-from workshop_gpu.conductor.forecast import waiting_views
+from workshop_gpu.conductor.forecast import forecast, told, waiting_views
 from workshop_gpu.conductor.reasons import wait_reason, waits_for
 from workshop_gpu.conductor.records import Device, Job, Slot, State
 from workshop_gpu.conductor.reservation_views import reservation_view
@@ -47,6 +48,8 @@ class Affects(Enum):
 
 def snapshot(state: State, now: float) -> Snapshot:
     """Everything, at one moment."""
+    waiting = list(state.queue)
+    foreseen = forecast(state, waiting, now, len(state.lanes))
     return Snapshot(
         devices=tuple(device_view(device) for device in state.devices.values()),
         slots=tuple(
@@ -54,13 +57,14 @@ def snapshot(state: State, now: float) -> Snapshot:
             for device in state.devices.values()
             for slot in device.slots.values()
         ),
-        jobs=tuple(waiting_views(state, now))
+        jobs=tuple(waiting_views(state, waiting, foreseen))
         + tuple(job_view(state, job) for job in state.running.values()),
         holds=tuple(hold_view(hold, now) for hold in state.holds),
         reservations=tuple(
             reservation_view(state, each, now) for each in state.reservations.values()
         ),
         policy=state.policy,
+        newcomers_s=told(foreseen.newcomers_s),
     )
 
 
@@ -77,6 +81,7 @@ class Announcer:
         self._front: list[Job] = []
         """Those that were the first of the queue when it was told last."""
         self._waits = KeptWaits()
+        self._newcomers_s: dict[str, float | None] = {}
 
     def job(self, job: str) -> JobView | None:
         """A waiting or running job, as it was announced last."""
@@ -162,6 +167,8 @@ class Announcer:
         front = state.queue.line.part(0, FRONT)
         ticks = affects is Affects.TIME
         anew = self._waits.play(state, front, ticks, now)
+        if ticks:
+            self._tell_newcomers(state, effects)
         if anew or affects is Affects.ALL or front != self._front:
             self._front = front
             waits = self._waits.of_front(state, front)
@@ -174,6 +181,13 @@ class Announcer:
             if position > FRONT:
                 wait_s = self._waits.further_back(state, position)
                 self._tell_waiting(state, job, position, wait_s, why_of(job.model), effects)
+
+    def _tell_newcomers(self, state: State, effects: list[Effect]) -> None:
+        """Once a second is enough for those who have asked for nothing yet."""
+        waits_s = self._waits.of_newcomers(state)
+        if waits_s != self._newcomers_s:
+            self._newcomers_s = waits_s
+            effects.append(AnnounceWaits(waits_s))
 
     def _in_turn(self, state: State) -> list[Job]:
         """The next few that stand further back."""

@@ -132,6 +132,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     reservations: tuple[ReservationView, ...] = ()
     """In the order in which they were asked for."""
     policy: Policy = Policy()
+    newcomers_s: dict[str, float | None] = {}
+    """As in `AnnounceWaits`."""
 
 
 class Effect(msgspec.Struct, frozen=True):
@@ -239,6 +241,13 @@ class AnnouncePolicy(Effect, frozen=True):
     """The instructor's policy changed."""
 
     policy: Policy
+
+
+class AnnounceWaits(Effect, frozen=True):
+    """Seconds until a job of each model would start if it were submitted now; None where nobody
+    knows. Told with ticks, in coarse steps."""
+
+    newcomers_s: dict[str, float | None]
 
 
 class Notice(Effect, frozen=True):

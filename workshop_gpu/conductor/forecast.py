@@ -1,6 +1,9 @@
 """Positions and expected waits of waiting jobs, from the records as they are now."""
 
+from collections.abc import Sequence
 from itertools import islice
+
+import msgspec
 
 from workshop_gpu.conductor.batching import best_size
 from workshop_gpu.conductor.effects import JobView
@@ -9,46 +12,69 @@ from workshop_gpu.conductor.lanes import IDLE_S, UNKNOWN_S
 from workshop_gpu.conductor.records import Activity, Device, Job, State
 from workshop_gpu.conductor.states import SlotState
 from workshop_gpu.conductor.views import job_view
-from workshop_gpu.conductor.waits import Lane, Turn, expected_waits
+from workshop_gpu.conductor.waits import Lane, Play, Turn, rounded
 
 _HERE = (SlotState.READY, SlotState.LOADING)
 
 
-def waiting_views(state: State, now: float) -> list[JobView]:
+class Forecast(msgspec.Struct, frozen=True):
+    """Seconds until each of the jobs at the front of the queue starts, in their order, and until
+    one more job of each model would; None where nobody knows."""
+
+    waits_s: list[float | None]
+    newcomers_s: dict[str, float | None]
+
+
+def waiting_views(state: State, jobs: Sequence[Job], known: Forecast) -> list[JobView]:
     """All waiting jobs in their order, with positions and expected waits."""
-    jobs = list(state.queue)
-    waits = forecast(state, jobs, now, len(state.lanes))
     return [
         job_view(state, job, position, wait_s)
-        for position, (job, wait_s) in enumerate(zip(jobs, waits, strict=True), start=1)
+        for position, (job, wait_s) in enumerate(zip(jobs, known.waits_s, strict=True), start=1)
     ]
 
 
-def forecast(state: State, jobs: list[Job], now: float, most_lanes: int) -> list[float | None]:
-    """Seconds until each of the jobs at the front of the queue starts, in their order; None where
-    nobody knows. Of many devices, those that are free first are looked at."""
+def told(newcomers_s: dict[str, float | None], at_least_s: float = 0.0) -> dict[str, float | None]:
+    """The waits of newcomers in the steps in which waits are told."""
+    return {
+        model: None if wait_s is None else rounded(max(wait_s, at_least_s))
+        for model, wait_s in newcomers_s.items()
+    }
+
+
+def forecast(state: State, jobs: list[Job], now: float, most_lanes: int) -> Forecast:
+    """Of many devices, those that are free first are looked at."""
     lanes = [
         _lane(state, state.devices[name], until_s, now)
         for until_s, name in islice(state.lanes, most_lanes)
         if name not in state.closed
     ]
     turns: dict[tuple[str, int, int, int, str], Turn] = {}
-    play: list[Turn] = []
+    in_order: list[Turn] = []
     for job in jobs:
         request = job.request
         kind = (request.model, request.pixels, request.steps, request.batch, request.group)
         turn = turns.get(kind)
         if turn is None:
             turn = turns[kind] = _turn(state, job)
-        play.append(turn)
-    waits_s = expected_waits(play, lanes)
-    names = {turn.model for turn in play if turn.model in state.models}
-    absent = {name for name in names if awaits_download(state, name)}
-    if not absent:
-        return waits_s
-    return [
-        None if turn.model in absent else wait_s for turn, wait_s in zip(play, waits_s, strict=True)
-    ]
+        in_order.append(turn)
+    play = Play(lanes)
+    waits_s = [play.take(turn) for turn in in_order]
+    absent = {name for name in state.models if awaits_download(state, name)}
+    if absent:
+        waits_s = [
+            None if turn.model in absent else wait_s
+            for turn, wait_s in zip(in_order, waits_s, strict=True)
+        ]
+    return Forecast(waits_s, {name: _newcomer_s(state, name, play) for name in state.models})
+
+
+def _newcomer_s(state: State, name: str, play: Play) -> float | None:
+    """When a job for the model would start that came now, behind all who wait; None where nobody
+    knows, or where none would be accepted."""
+    facts = state.models[name].facts
+    if not facts.enabled or facts.problem or awaits_download(state, name) or state.policy.paused:
+        return None
+    return play.start_s(Turn(name, state.load_s(name), None))
 
 
 def _turn(state: State, job: Job) -> Turn:

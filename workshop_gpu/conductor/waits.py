@@ -53,11 +53,11 @@ def expected_waits(turns: Iterable[Turn], lanes: Sequence[Lane]) -> list[float |
     """Seconds until each job starts. Each takes the device where it would start first, and
     leaves it busy; a load goes on beside what runs; evictions cost nothing here. None from where
     something is unknown."""
-    play = _Play(lanes)
+    play = Play(lanes)
     return [play.take(turn) for turn in turns]
 
 
-class _Play:
+class Play:
     """Lanes by when they are free, so that a turn need not look at all of them."""
 
     def __init__(self, lanes: Sequence[Lane]) -> None:
@@ -88,6 +88,11 @@ class _Play:
             return None
         self._run(turn, number, start_s)
         return start_s
+
+    def start_s(self, turn: Turn) -> float | None:
+        """When the turn would start if it came next; it is not played."""
+        number, start_s = self._soonest(turn)
+        return None if self._lost or number is None else start_s
 
     def _soonest(self, turn: Turn) -> tuple[int | None, float]:
         """The lane where it would start first (the first of equals), and when."""

@@ -1,10 +1,12 @@
-"""What the studio's front end shows of a model: its state and what may be chosen."""
+"""What the studio's front end shows of a model: what may be chosen, how it stands, how long one
+would wait for it."""
 
 from math import sqrt
 from typing import Any
 
 from workshop_gpu.api import schemas
 from workshop_gpu.client.tables import model_state
+from workshop_gpu.client.words import about
 
 _SHAPES = (
     ("Square", 1, 1),
@@ -13,31 +15,54 @@ _SHAPES = (
     ("Wide", 16, 9),
     ("Tall", 9, 16),
 )
+_AT_ONCE_S = 1.5
 
 
 def model_choice(model: schemas.Model) -> dict[str, Any]:
-    """One entry of the model menu."""
-    usable = model.enabled and model.state != "unavailable"
+    """One entry of the model picker: what does not change while the catalogue stays."""
     return {
         "id": model.id,
         "title": model.title or model.id,
         "description": model.description,
-        "state": model.state if model.enabled else "off",
-        "words": model_state(model),
-        "short": _short_state(model),
-        "usable": usable,
         "defaults": model.defaults,
-        "max_steps": model.limits.get("max_steps", 150),
+        "limits": model.limits,
         "sizes": size_choices(model.defaults, model.limits),
     }
 
 
+def model_standing(model: schemas.Model, left_because: str = "") -> dict[str, Any]:
+    """How it stands now. `left_because`: why it is no longer on a GPU."""
+    usable = model.enabled and model.state != "unavailable"
+    words = model_state(model)
+    if usable and model.state == "absent" and left_because:
+        words = f"{words} (it left {left_because})"
+    return {
+        "state": model.state if model.enabled else "off",
+        "words": words,
+        "short": _short_state(model),
+        "usable": usable,
+        "wait": wait_words(model) if usable else "",
+    }
+
+
+def wait_words(model: schemas.Model) -> str:
+    """How long one would wait who asked for it now."""
+    wait_s = model.expected_wait_s
+    if wait_s is None:
+        return {
+            "absent": "it is loaded first",
+            "downloading": "it is downloaded first",
+            "loading": "starts once it is loaded",
+        }.get(model.state, "")
+    return "starts at once" if wait_s < _AT_ONCE_S else f"starts in {about(wait_s)}"
+
+
 def _short_state(model: schemas.Model) -> str:
-    """A word or two for the menu; `model_state` says the rest."""
+    """A word or two; `model_state` says the rest."""
     if not model.enabled:
-        return "switched off"
-    if model.state == "loading" and model.total_bytes > 0:
-        return f"loading {100 * model.done_bytes // model.total_bytes} %"
+        return "withdrawn"
+    if model.state in ("loading", "downloading") and model.total_bytes > 0:
+        return f"{model.state} {100 * model.done_bytes // model.total_bytes} %"
     return {"absent": "on disk", "unavailable": "not usable", "failed": "not usable"}.get(
         model.state, model.state
     )

@@ -1,107 +1,97 @@
-"""`wg.Studio()`: prompt, model, options, progress and picture in one widget.
+"""`wg.Studio()`: prompt, model, options, progress, pictures and their history in one widget.
 
-Three threads meet here. The kernel's main thread (or a subshell) handles what the browser
-sends; the stream's thread brings changes of the catalogue; one thread per job follows it. The
-browser writes the options and never the results, the threads write the results and never the
-options, so that no trait has two writers.
+Several threads meet here. The kernel's main thread (or a subshell) handles what the browser
+sends; the stream's thread brings what changed on the server; one thread per job follows it, one
+fetches earlier pictures. The browser writes the options and never the results, the threads write
+the results and never the options, so that no trait has two writers.
 """
 
 import threading
-from base64 import b64encode
-from io import BytesIO
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
-import anywidget
 import traitlets
-from PIL import Image
 
 from workshop_gpu.api import schemas
 from workshop_gpu.client.asking import pick_model
 from workshop_gpu.client.client import Client
-from workshop_gpu.client.errors import BadRequest, ClientError, JobCancelled
+from workshop_gpu.client.errors import BadRequest, ClientClosed, ClientError, JobCancelled
 from workshop_gpu.client.images import GeneratedImage
 from workshop_gpu.client.job_handle import JobHandle
 from workshop_gpu.client.session import current
-from workshop_gpu.client.widgets.choices import as_code, model_choice
+from workshop_gpu.client.widgets.choices import as_code, model_choice, model_standing
+from workshop_gpu.client.widgets.history import Entry, History
+from workshop_gpu.client.widgets.options import StudioOptions
+from workshop_gpu.client.widgets.samples import samples
+from workshop_gpu.client.widgets.scripts import script, style
 from workshop_gpu.client.words import Progress, describe
 
-_HERE = Path(__file__).parent
-_THUMBNAIL_PX = 96
-_STRIP_LENGTH = 24
+_MOST_THUMBNAILS = 64
+"""In one wish of the browser."""
+_TAKEN = ("prompt", "negative_prompt", "steps", "guidance", "width", "height")
+
+Asked = dict[str, Any]
+"""The arguments of `Client.submit`."""
 
 
-class Studio(anywidget.AnyWidget):
+class Studio(StudioOptions):
     """Make pictures by hand. Every option is a trait: set it, read it, observe it.
 
-    `seed` None draws a new one each time; `steps`, `guidance`, `width` and `height` None take
-    the model's default. `images` are the pictures made so far, `images[-1]` the last one.
-    Observers of `images` run in a thread of their own.
+    `images` are the pictures made so far with this studio, `images[-1]` the last one. Observers of
+    `images` run in a thread of their own.
     """
 
-    _esm = _HERE / "studio.js"
-    _css = _HERE / "studio.css"
-
-    prompt = traitlets.Unicode("").tag(sync=True)
-    negative_prompt = traitlets.Unicode("").tag(sync=True)
-    model = traitlets.Unicode("").tag(sync=True)
-    seed = traitlets.Int(None, allow_none=True, min=0).tag(sync=True)
-    steps = traitlets.Int(None, allow_none=True, min=1).tag(sync=True)
-    guidance = traitlets.Float(None, allow_none=True, min=0.0).tag(sync=True)
-    width = traitlets.Int(None, allow_none=True, min=1).tag(sync=True)
-    height = traitlets.Int(None, allow_none=True, min=1).tag(sync=True)
+    _esm = script("studio/studio.js")
+    _css = style("base.css", "studio/form.css", "studio/stage.css")
 
     images = traitlets.List(trait=traitlets.Instance(GeneratedImage))
 
-    _models = traitlets.List(trait=traitlets.Dict()).tag(sync=True)
+    _standings = traitlets.Dict().tag(sync=True)
+    """How each model stands, by its id."""
+    _faces = traitlets.Dict().tag(sync=True)
+    """A small picture of each model, by its id."""
     _job = traitlets.Dict().tag(sync=True)
     """The job's id and what happens with it in words; empty before the first one."""
     _preview = traitlets.Unicode("").tag(sync=True)
-    _picture = traitlets.Bytes(b"").tag(sync=True)
-    _made = traitlets.Dict().tag(sync=True)
-    _strip = traitlets.List(trait=traitlets.Dict()).tag(sync=True)
-    _error = traitlets.Dict().tag(sync=True)
+    _shown = traitlets.List(trait=traitlets.Dict()).tag(sync=True)
+    """The pictures on the stage: key, PNG bytes, how each was made."""
+    _history = traitlets.List(trait=traitlets.Dict()).tag(sync=True)
 
     def __init__(self, client: Client | None = None, **options: Any) -> None:
         self._client = client or current()
         self._lock = threading.Lock()
+        self._busy = False
         self._handle: JobHandle | None = None
-        self._thread: threading.Thread | None = None
+        self._left: dict[str, str] = {}
+        self._past = History(self._client)
+        self._fetcher = ThreadPoolExecutor(1, "workshop-gpu-studio-history")
         models = list(self._client.models())
-        self._known = {model.id for model in models}
         if not options.get("model"):
             options["model"] = pick_model(models)
-        super().__init__(_models=[model_choice(model) for model in models], **options)
+        super().__init__(
+            _models=[model_choice(model) for model in models],
+            _standings={model.id: model_standing(model) for model in models},
+            _faces=samples([model.id for model in models]),
+            **options,
+        )
         self.on_msg(self._on_message)
         self._unsubscribe = self._client.events.subscribe(self._on_event)
+        self._later(self._recall)
 
     def generate(self) -> JobHandle:
-        """Submit a job with the present options, as the button does; the picture shows up here.
+        """Submit a job with the present options, as the button does; the pictures show up here.
 
         Raises what `Client.submit` raises, and BadRequest while another job of this studio runs.
         """
-        with self._lock:
-            if self._handle is not None and not self._handle.job.state.ended:
-                raise BadRequest(
-                    "invalid_request",
-                    "this studio is making a picture already. Wait for it, or cancel it.",
-                )
-            self._error = {}
-            handle = self._client.submit(
-                self.prompt,
-                self.model,
-                negative_prompt=self.negative_prompt,
-                seed=self.seed,
-                steps=self.steps,
-                guidance=self.guidance,
-                size=self._size(),
-            )
-            self._handle = handle
-        self._preview = ""
-        self._show(Progress(handle.job))
-        self._thread = threading.Thread(target=self._follow, args=(handle,), daemon=True)
-        self._thread.name = f"workshop-gpu-studio-{handle.id}"
-        self._thread.start()
+        asked = self._asked()
+        self._claim()
+        try:
+            handle = self._handle = self._client.submit(**asked)
+        except BaseException:
+            self._release()
+            raise
+        self._start(self._follow, handle)
         return handle
 
     def cancel(self) -> None:
@@ -114,77 +104,139 @@ class Studio(anywidget.AnyWidget):
         unsubscribe = getattr(self, "_unsubscribe", None)
         if unsubscribe is not None:
             unsubscribe()
+            self._fetcher.shutdown(wait=False, cancel_futures=True)
         super().close()
 
-    @traitlets.validate("model")
-    def _check_model(self, proposal: Any) -> str:
-        model = str(proposal["value"])
-        if model not in self._known:
-            offered = ", ".join(sorted(self._known)) or "none"
-            raise traitlets.TraitError(f'There is no model "{model}". Offered here: {offered}.')
-        return model
+    def __repr__(self) -> str:
+        return f"<Studio model={self.model!r} prompt={self.prompt!r} images={len(self.images)}>"
 
-    @traitlets.observe("model")
-    def _take_the_models_defaults(self, change: Any) -> None:
-        """Twenty steps are right for one model and a waste for another."""
-        if change["old"] and change["old"] != change["new"]:
-            self.steps = self.guidance = self.width = self.height = None
-
-    def _size(self) -> tuple[int, int] | None:
-        if self.width is None and self.height is None:
-            return None
-        own = (model["defaults"] for model in self._models if model["id"] == self.model)
-        defaults: dict[str, Any] = next(own, {})
-        width = self.width or int(defaults.get("width", self.height or 0))
-        height = self.height or int(defaults.get("height", self.width or 0))
-        return width, height
+    # wishes of the browser
 
     def _on_message(self, _: Any, content: Any, __: Any) -> None:
-        """Wishes of the browser."""
-        wish = content.get("wish") if isinstance(content, dict) else None
+        wish = content if isinstance(content, dict) else {}
         try:
-            if wish == "generate":
-                self.generate()
-            elif wish == "cancel":
-                self.cancel()
-            elif wish == "show":
-                self._show_picture(self.images[int(content.get("index", -1))])
+            self._fulfil(wish)
+        except traitlets.TraitError as problem:
+            self._show_error("That value does not work", str(problem))
         except ClientError as problem:
-            self._show_error(problem)
-        except IndexError:
+            self._show_error(problem.title, problem.message)
+        finally:
+            self.send({"heard": True})
+
+    def _fulfil(self, wish: dict[str, Any]) -> None:
+        match wish:
+            case {"wish": "generate"}:
+                self._generate_in_a_thread({})
+            case {"wish": "again", "key": str(key)}:
+                self._repeat(key, vary=False)
+            case {"wish": "vary", "key": str(key)}:
+                self._repeat(key, vary=True)
+            case {"wish": "cancel"}:
+                self.cancel()
+            case {"wish": "show", "key": str(key)}:
+                self._later(self._recall_picture, key)
+            case {"wish": "thumbnails", "keys": [*keys]}:
+                for key in keys[:_MOST_THUMBNAILS]:
+                    self._later(self._send_thumbnail, str(key))
+            case _:  # a page of another version
+                pass
+
+    def _repeat(self, key: str, *, vary: bool) -> None:
+        """Take a picture's options, and make it again, or with another seed."""
+        made = next((each["made"] for each in self._shown if each["key"] == key), None)
+        if made is None or "model" not in made:
             return
+        self.model = made["model"]  # first, because a model brings its own defaults
+        with self.hold_trait_notifications():
+            for name in _TAKEN:
+                if name in made:
+                    setattr(self, name, made[name])
+            self.seed = None if vary else made["seed"]
+            self.count = 1
+        place = {} if vary else {"batch": made.get("batch", 1), "place": made.get("place", 0)}
+        self._generate_in_a_thread(place)
 
-    def _on_event(self, event: schemas.StreamEvent) -> None:
-        """In the stream's thread: the catalogue may have changed."""
-        if isinstance(event, schemas.SnapshotEvent | schemas.ModelsEvent | schemas.SlotEvent):
-            self._show_models()
+    def _generate_in_a_thread(self, beside: Asked) -> None:
+        """A server that is just being restarted must not hold up the kernel."""
+        asked = self._asked() | beside
+        self._claim()
+        self._job = {"id": "", "state": "asking", "text": "Asking the server"}
+        self._start(self._ask, asked)
 
-    def _show_models(self) -> None:
-        models = self._client.events.models()
-        if models:
-            self._known = {model.id for model in models}
-            self._models = [model_choice(model) for model in models]
+    def _asked(self) -> Asked:
+        return {
+            "prompt": self.prompt,
+            "model": self.model,
+            "negative_prompt": self.negative_prompt,
+            "seed": self.seed,
+            "steps": self.steps,
+            "guidance": self.guidance,
+            "size": self._size(),
+            "images": self.count,
+        }
+
+    # one job at a time
+
+    def _claim(self) -> None:
+        """Raises BadRequest while another job of this studio is under way."""
+        with self._lock:
+            if self._busy:
+                raise BadRequest(
+                    "invalid_request",
+                    "this studio is making a picture already. Wait for it, or cancel it.",
+                )
+            self._busy = True
+        self._error = {}
+        self._preview = ""
+
+    def _release(self) -> None:
+        with self._lock:
+            self._busy = False
+
+    def _start(self, target: Any, *args: Any) -> None:
+        threading.Thread(
+            target=target, args=args, daemon=True, name="workshop-gpu-studio-job"
+        ).start()
+
+    def _ask(self, asked: Asked) -> None:
+        """In a thread of its own: submit, then follow."""
+        try:
+            handle = self._handle = self._client.submit(**asked)
+        except ClientError as problem:
+            self._release()
+            self._show_error(problem.title, problem.message)
+            self._job = {"id": "", "state": "failed", "text": problem.message}
+        else:
+            self._follow(handle)
 
     def _follow(self, handle: JobHandle) -> None:
         """In a thread of the job's own: show it until it ends."""
         try:
-            made = handle.wait(watch=self._show)
-            for image in made:
-                self._show_picture(image)
-            self._strip = [*self._strip, *self._thumbnails(made)][-_STRIP_LENGTH:]
+            made = handle.wait(watch=self._watch)
+            self._past.keep(handle.id, made)
+            self._shown = [_shown(f"{handle.id}:{i}", image) for i, image in enumerate(made)]
             self.images = [*self.images, *made]
+            self._remember([handle.job])
         except JobCancelled:
             pass  # the person did it, and the words say it
+        except ClientClosed:
+            pass  # nobody looks any more
         except ClientError as problem:
-            self._show_error(problem)
+            self._show_error(problem.title, problem.message)
         finally:
             self._preview = ""
+            self._release()
             self._show(Progress(handle.job))
+
+    def _watch(self, progress: Progress) -> None:
+        """Its end is shown when its pictures are, and the next one may come."""
+        if not progress.job.state.ended:
+            self._show(progress)
 
     def _show(self, progress: Progress) -> None:
         words = describe(progress)
         job = progress.job
-        if progress.preview is not None and not job.state.ended:
+        if progress.preview is not None:
             self._preview = progress.preview.data
         made = job.params or {}
         self._job = {
@@ -199,32 +251,85 @@ class Studio(anywidget.AnyWidget):
         if not self._client.events.live:
             self._show_models()
 
-    def _show_picture(self, image: GeneratedImage) -> None:
-        made = image.metadata
-        self._made = {**made, "code": as_code(made)}
-        self._picture = image.png_bytes
+    def _show_error(self, title: str, message: str) -> None:
+        self._error = {"title": title, "message": message}
 
-    def _thumbnails(self, images: list[GeneratedImage]) -> list[dict[str, Any]]:
-        first = len(self.images)
-        return [
-            {
-                "index": first + i,
-                "data": _thumbnail(image),
-                "words": f"{image.metadata.get('prompt', '')} (seed {image.metadata.get('seed')})",
+    # what the server tells
+
+    def _on_event(self, event: schemas.StreamEvent) -> None:
+        """In the stream's thread."""
+        match event:
+            case schemas.SnapshotEvent(mine=mine):
+                self._show_models()
+                self._remember(mine)
+            case schemas.ModelsEvent() | schemas.WaitsEvent():
+                self._show_models()
+            case schemas.SlotEvent(slot=slot, why=why):
+                if why:
+                    self._left[slot.model] = why
+                self._show_models()
+            case schemas.JobEvent(job=job) if job.mine and job.images and not self._follows(job):
+                self._remember([job])
+
+    def _follows(self, job: schemas.Job) -> bool:
+        """Whether the job is this studio's own, whose pictures come with its thread."""
+        return self._handle is not None and self._handle.id == job.id
+
+    def _show_models(self) -> None:
+        models = self._client.events.models()
+        if models:
+            self._models = [model_choice(model) for model in models]
+            self._standings = {
+                model.id: model_standing(model, self._left.get(model.id, "")) for model in models
             }
-            for i, image in enumerate(images)
-        ]
 
-    def _show_error(self, problem: ClientError) -> None:
-        self._error = {"title": problem.title, "message": problem.message}
+    # the history
 
-    def __repr__(self) -> str:
-        return f"<Studio model={self.model!r} prompt={self.prompt!r} images={len(self.images)}>"
+    def _later(self, task: Any, *args: Any) -> None:
+        """Done by the one thread that fetches, after what was asked for before."""
+
+        def run() -> None:
+            try:
+                task(*args)
+            except ClientClosed:
+                pass
+            except ClientError as problem:
+                self._show_error(problem.title, problem.message)
+
+        with suppress(RuntimeError):  # closed meanwhile
+            self._fetcher.submit(run)
+
+    def _recall(self) -> None:
+        """What this notebook made before, also with earlier kernels."""
+        self._remember([handle.job for handle in self._client.jobs()])
+
+    def _remember(self, jobs: list[schemas.Job]) -> None:
+        if self._past.learn(jobs):
+            self._history = [_listed(entry) for entry in self._past.entries()]
+            self._later(self._show_faces)
+
+    def _show_faces(self) -> None:
+        """My last picture of each model stands for it."""
+        last = self._past.last_of_models()
+        faces = dict(self._faces)
+        for model in (choice["id"] for choice in self._models):
+            if model in last:
+                with suppress(ClientError):  # nobody asked for it
+                    faces[model] = self._past.thumbnail(last[model].key)
+        self._faces = faces
+
+    def _recall_picture(self, key: str) -> None:
+        self._shown = [_shown(key, self._past.image(key))]
+
+    def _send_thumbnail(self, key: str) -> None:
+        with suppress(ClientError):  # no longer kept: a click on it will say so
+            self.send({"thumbnail": key, "data": self._past.thumbnail(key)})
 
 
-def _thumbnail(image: Image.Image) -> str:
-    small = image.convert("RGB")
-    small.thumbnail((_THUMBNAIL_PX, _THUMBNAIL_PX))
-    buffer = BytesIO()
-    small.save(buffer, "JPEG", quality=85)
-    return "data:image/jpeg;base64," + b64encode(buffer.getvalue()).decode("ascii")
+def _listed(entry: Entry) -> dict[str, str]:
+    return {"key": entry.key, "words": entry.words}
+
+
+def _shown(key: str, image: GeneratedImage) -> dict[str, Any]:
+    made = image.metadata
+    return {"key": key, "png": image.png_bytes, "made": {**made, "code": as_code(made)}}

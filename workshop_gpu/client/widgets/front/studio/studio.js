@@ -1,0 +1,82 @@
+// The browser's side of wg.Studio(): its parts, where they stand, and its keys.
+
+import { button, make } from "../dom.js";
+import { watching } from "../watching.js";
+import { actions } from "./actions.js";
+import { history } from "./history.js";
+import { modelPicker } from "./models.js";
+import { numberFields } from "./numbers.js";
+import { pictures } from "./pictures.js";
+import { promptFields } from "./prompts.js";
+import { statusLine } from "./status.js";
+import { wishing } from "./wishes.js";
+
+function render({ model, el }) {
+  const widget = watching(model);
+  const models = modelPicker(widget);
+  const prompts = promptFields(widget);
+  const numbers = numberFields(widget, models.chosen);
+  const wishes = wishing(widget, () => prompts.read() && numbers.read());
+  const generate = () => wishes.wish({ wish: "generate" });
+  const status = statusLine(widget, wishes, models.standing);
+  const stage = pictures(widget, (text) => {
+    prompts.prompt.value = text;
+    generate();
+  });
+  const tools = actions(widget, wishes, stage);
+  const past = history(widget);
+
+  const start = make("button", {
+    type: "submit",
+    className: "wg-button wg-primary",
+    textContent: "Generate",
+    title: "Ctrl+Enter",
+  });
+  const stop = button("Cancel", { title: "Escape" });
+  stop.addEventListener("click", wishes.cancel);
+  const keys = make("kbd", { className: "wg-hint" }, "Ctrl+Enter");
+  const form = make(
+    "form",
+    { className: "wg-form", noValidate: true },
+    models.root,
+    ...prompts.roots,
+    ...numbers.roots,
+    make("div", { className: "wg-actions" }, start, stop, keys),
+    ...status.roots,
+  );
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    generate();
+  });
+  const picture = make(
+    "section",
+    { className: "wg-stage", "aria-label": "Picture" },
+    stage.root,
+    ...tools.roots,
+  );
+  const root = make(
+    "div",
+    { className: "wg wg-studio" },
+    make("div", { className: "wg-columns" }, form, picture),
+    past.root,
+  );
+  root.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
+      event.preventDefault();
+      event.stopPropagation();
+      generate();
+    } else if (event.key === "Escape" && wishes.busy()) {
+      event.stopPropagation();
+      wishes.cancel();
+    }
+  });
+  wishes.listen(() => {
+    start.disabled = wishes.busy();
+    stop.disabled = !wishes.busy() || wishes.pending() || !widget.get("_job").id;
+    root.classList.toggle("wg-busy", wishes.busy());
+  });
+  el.append(root);
+  return widget.end;
+}
+
+export default { render };
