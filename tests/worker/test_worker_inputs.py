@@ -25,7 +25,6 @@ BARE = {
     ("shapes", False): "StableDiffusionImg2ImgPipeline",
     ("shapes-dit", False): "StableDiffusion3Img2ImgPipeline",
     ("shapes-dit", True): "StableDiffusion3InpaintPipeline",
-    ("shapes-dit-turbo", True): "StableDiffusion3InpaintPipeline",
 }
 PROMPT = "a blue star on a yellow background"
 

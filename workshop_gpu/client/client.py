@@ -5,7 +5,7 @@ import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 from urllib.parse import quote, urlencode
 
 import httpx
@@ -25,6 +25,8 @@ from workshop_gpu.client.asking import (
 from workshop_gpu.client.connection import Server, find_server, server_at
 from workshop_gpu.client.errors import ClientError, ConnectionLost, InputUnknown, Interrupted
 from workshop_gpu.client.events import EventStream, pause_s
+from workshop_gpu.client.grid import Grid
+from workshop_gpu.client.grid_plan import Cell, Values, plan_grid
 from workshop_gpu.client.holds import HeldModel
 from workshop_gpu.client.http import Http
 from workshop_gpu.client.images import GeneratedImage, Source, read_metadata
@@ -299,6 +301,49 @@ class Client:
         request = request_again(read_metadata(image))
         handle = self._handle(request, beginning(start_image, mask))
         return wait_with_bar(handle, show=progress)[0]
+
+    def grid(
+        self,
+        prompts: Values,
+        models: Values = None,
+        seeds: Values = None,
+        *,
+        steps: Values = None,
+        guidance: Values = None,
+        strength: Values = None,
+        size: Size = None,
+        negative_prompt: str = "",
+        start_image: Picture | None = None,
+        mask: Picture | None = None,
+        progress: bool = True,
+    ) -> Grid:
+        """A contact sheet of every combination: one value or a list for each of the first six.
+
+        It fills in as jobs finish, with as many waiting at once as the server lets one have.
+        Without `seeds` all pictures have the same one, which is drawn. The rest goes to `generate`.
+        Ctrl-C, or the notebook's stop button, cancels what is not made yet; what is made stays.
+        """
+        usual = ""
+        if models is None:
+            needed = "text" if start_image is None else "image" if mask is None else "mask"
+            usual = pick_model(list(self.models()), needed)
+        others = {"steps": steps, "guidance": guidance, "strength": strength}
+        grid = Grid(plan_grid(prompts, models, seeds, others, usual))
+
+        def submit(cell: Cell) -> JobHandle:
+            values: dict[str, Any] = dict(cell.values)
+            return self.submit(
+                values.pop("prompt"),
+                values.pop("model"),
+                **values,
+                size=size,
+                negative_prompt=negative_prompt,
+                start_image=start_image,
+                mask=mask,
+            )
+
+        grid.fill(submit, progress=progress)
+        return grid
 
     def jobs(self) -> list[JobHandle]:
         """My jobs, newest first."""

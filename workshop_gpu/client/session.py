@@ -84,6 +84,7 @@ def _with_shared(method: Callable[Concatenate[Client, P], T]) -> Callable[P, T]:
 generate = _with_shared(Client.generate)
 again = _with_shared(Client.again)
 submit = _with_shared(Client.submit)
+grid = _with_shared(Client.grid)
 hold = _with_shared(Client.hold)
 reserve = _with_shared(Client.reserve)
 reserve_all = _with_shared(Client.reserve_all)
