@@ -190,7 +190,7 @@ class OpenModel:
     def part_bytes(self) -> tuple[PartBytes, ...]:
         """Which parts are wholly on the device, by the names of their content."""
         parts = {id(c.part): c.part for c in self._homed(Home.DEVICE)}
-        return tuple(PartBytes(part.digest, part.size_bytes) for part in parts.values())
+        return tuple(PartBytes(p.told_as or p.digest, p.size_bytes) for p in parts.values())
 
     @cached_property
     def roles(self) -> tuple[RoleBytes, ...]:

@@ -35,9 +35,18 @@ one of them is not a number; infinities may be meant (masks)."""
 class BlockReader:
     """Reads any stretch of a block out of the files, or out of tensors. Threads may share it."""
 
-    def __init__(self, block: Block, files: OpenFiles, *, check_numbers: bool = True) -> None:
-        """`check_numbers`: while reading; else somebody has to call the function of that name."""
+    def __init__(
+        self,
+        block: Block,
+        files: OpenFiles,
+        *,
+        check_numbers: bool = True,
+        read_again: bool = False,
+    ) -> None:
+        """`check_numbers`: while reading; else somebody has to call the function of that name.
+        `read_again`: the page cache keeps what was read for another reader."""
         self._checks = check_numbers
+        self._read_again = read_again
         self._pieces = block.pieces
         self._starts = [piece.place.start for piece in block.pieces]
         self._files = files
@@ -104,7 +113,8 @@ class BlockReader:
                 count -= len(left.pop(0))
             if left:
                 left[0] = left[0][count:]
-        self._files.forget_cached_pages(path, start, position - start)
+        if not self._read_again:
+            self._files.forget_cached_pages(path, start, position - start)
 
     def _cast(self, piece: Piece, source: StoredTensor, offset: int, target: memoryview) -> None:
         """As the library casts: element by element, so in stretches just as well."""

@@ -15,6 +15,7 @@ from workshop_gpu.worker.components import Component, OpenModel
 from workshop_gpu.worker.devices import CudaDevice, Device
 from workshop_gpu.worker.filling import BlockReader
 from workshop_gpu.worker.host_copy import OwnCopy
+from workshop_gpu.worker.late_fills import LateFills
 from workshop_gpu.worker.opening import Opener
 from workshop_gpu.worker.pipelines import Plan, modules, plan_model
 from workshop_gpu.worker.placements import (
@@ -46,6 +47,8 @@ class _Journey:
     trip: Trip
     files: OpenFiles | None
     fills: bool
+    late: bool = False
+    """It fills the pool afterwards."""
 
 
 @dataclass(eq=False)
@@ -76,6 +79,7 @@ class Loader:
         self._carrier = Carrier(device, drawing=lambda: turns.taken)
         self._parts = Parts(client, on_cpu=self._card is None, make_room=self._close_one_idle)
         self._opener = Opener(device, turns, self._parts, self._ahead)
+        self._late = LateFills(self._parts, self._carrier)
         self._models: dict[str, OpenModel] = {}
         self._lingering: list[Part] = []
         self._departures = 0
@@ -222,15 +226,20 @@ class Loader:
             load.progress.arrived(component, size_bytes)
 
         on_card = onto if self._card else None
+        late = False
         if fills:
             if files is None:
                 files = OpenFiles(component.files)
                 load.files.append(files)
-            reader = BlockReader(component.weights, files, check_numbers=on_card is None)
+            late = on_card is not None and self._late.suits(component, files)
+            reader = BlockReader(
+                component.weights, files, check_numbers=on_card is None, read_again=late
+            )
             named = part.key.startswith("sha256:")  # by the hub cache: no need to compute it
             trip = self._carrier.carry(
                 reader, part.size_bytes,
-                into=part.host, onto=on_card, digest=part.in_pool and not named,
+                into=None if late else part.host, onto=on_card,
+                digest=part.in_pool and not named and not late,
                 on_bytes=on_bytes,
             )  # fmt: skip
         elif on_card is not None and part.host is not None:
@@ -238,7 +247,7 @@ class Loader:
         else:
             trip = Trip()
             on_bytes(part.size_bytes)
-        load.journeys[id(part)] = _Journey(component, onto, trip, files, fills)
+        load.journeys[id(part)] = _Journey(component, onto, trip, files, fills, late)
 
     def _check_limit(self, load: _Load, size_bytes: int) -> None:
         """Refuse what is more than the order lets the model take, before it comes."""
@@ -291,6 +300,10 @@ class Loader:
             self._carrier.check_numbers(journey.component.weights, journey.onto)
         if journey.files is not None:
             journey.files.check_unchanged()
+        if journey.late and journey.files is not None:
+            load.files.remove(journey.files)
+            self._late.owe(load.model, journey.component, journey.files)
+            return
         journey.component.forget_sources()
         before = journey.component.part
         now = self._parts.filled(before, digest)
@@ -337,7 +350,7 @@ class Loader:
 
     def _begin_to_pin(self, part: Part, *, at_once: bool) -> None:
         """`at_once`: its first use would be slower by more than that takes."""
-        if part.host is not None:
+        if part.host is not None and part.complete:
             part.pinned = self._carrier.pin(part.host, part.pinned, at_once=at_once)
 
     def _undo(self, load: _Load) -> None:
@@ -345,6 +358,7 @@ class Loader:
         for journey in load.journeys.values():
             journey.trip.give_up()
         self._carrier.settle()
+        self._late.forget(load.model)
         if load.rotation is not None:
             load.rotation.end()
         for component in load.components:
@@ -357,6 +371,10 @@ class Loader:
         load.journeys.clear()
         for files in load.files:
             files.close()
+
+    def fill_pool(self) -> None:
+        """Bring into the pool what went straight to the card."""
+        self._late.fill(partial(self._begin_to_pin, at_once=False))
 
     # Leaving
 

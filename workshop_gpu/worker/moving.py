@@ -182,6 +182,7 @@ class Mover:
         self._keeps = self._keeps or changes  # what it had in its other placement
         self._keep_no_longer()
         self._prepare_previews(model)
+        self._loader.fill_pool()
 
     def _prepare_previews(self, model: OpenModel) -> None:
         """After the model is ready: nobody waits for a preview's colours."""

@@ -62,6 +62,8 @@ class Part:
     digest: str = ""
     device: torch.Tensor | None = None
     pinned: Pinned | None = None
+    told_as: str = ""
+    """The name by which the host knows it on the device, where that is not its digest."""
     users: set[str] = field(default_factory=set)
     residents: set[str] = field(default_factory=set)
 
@@ -139,6 +141,18 @@ class Parts:
         self._close(part)
         self._known_as[part.key] = twin.key
         return twin
+
+    def as_large_as(self, part: Part) -> list[Part]:
+        """The other blocks in use here that have as many bytes."""
+        others = self._parts.values()
+        return [each for each in others if each is not part and each.size_bytes == part.size_bytes]
+
+    def do_without_copy(self, part: Part) -> None:
+        """The block cannot be filled: it is read from its files whenever it is needed."""
+        if part.host is not None:
+            part.host.close()
+        part.host, part.in_pool = None, False
+        self._client.drop(part.key)
 
     def _with_content(self, digest: str, but: Part | None = None) -> Part | None:
         """A block in the pool with that content that is in use here."""

@@ -99,6 +99,10 @@ class OpenFiles:
     def descriptor(self, path: Path) -> int:
         return self._descriptors[path]
 
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        return tuple(self._descriptors.values())
+
     def forget_cached_pages(self, path: Path, start: int, size_bytes: int) -> None:
         """What is in the pool need not be in the page cache too."""
         if hasattr(os, "posix_fadvise"):
