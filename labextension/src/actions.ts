@@ -27,6 +27,12 @@ export interface Action {
 const at = (kind: string, id: string, verb = ''): string =>
   [kind, encodeURIComponent(id), verb].filter(Boolean).join('/');
 
+/** What was typed as a number; what is none stays a text, which the server refuses with words. */
+function numberIn(text: string): number | string | null {
+  const number = Number(text);
+  return text.trim() === '' ? null : Number.isFinite(number) ? number : text;
+}
+
 /** What can be done with a model as it is now. */
 export function modelActions(model: Model, trans: Trans): Action[] {
   const { title } = model;
@@ -107,7 +113,7 @@ export function modelActions(model: Model, trans: Trans): Action[] {
       input: { label: trans.__('Seconds'), value: String(model.keep_warm_s) },
       method: 'PATCH',
       path,
-      body: text => ({ keep_warm_s: text.trim() === '' ? null : Number(text) }),
+      body: text => ({ keep_warm_s: numberIn(text) }),
       done: trans.__('Changed how long %1 stays warm.', title)
     });
   }
@@ -218,7 +224,7 @@ export function setLimit(person: Participant, trans: Trans): Action {
     input: { label: trans.__('Waiting jobs'), value: String(person.queue_limit) },
     method: 'PATCH',
     path: at('participants', person.id),
-    body: text => ({ queue_limit: text.trim() === '' ? null : Number(text) }),
+    body: text => ({ queue_limit: numberIn(text) }),
     done: trans.__('The limit of %1 is changed.', person.name)
   };
 }
@@ -257,7 +263,7 @@ export function tellAll(trans: Trans): Action {
 
 export function takeBack(trans: Trans): Action {
   return {
-    label: trans.__('Take back'),
+    label: trans.__('Take the message back'),
     title: trans.__('Take the message back?'),
     before: trans.__('It disappears everywhere.'),
     method: 'DELETE',

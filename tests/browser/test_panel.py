@@ -205,7 +205,7 @@ def test_a_message_reaches_all_and_a_raised_hand_the_instructor(
     page.tab("Room")
     page.do(page.root.get_by_role("button", name="Message to all"), "Save your work")
     expect(other.root.locator(".jp-wg-message")).to_have_text("Save your work")
-    page.do(page.root.get_by_role("button", name="Take back"))
+    page.do(page.root.get_by_role("button", name="Take the message back"))
     expect(other.root.locator(".jp-wg-message")).to_have_count(0)
     ada.http.post("api/help", json={"text": "it is all grey"}).raise_for_status()
     hand = page.root.locator(".jp-wg-help li")

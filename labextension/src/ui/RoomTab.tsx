@@ -135,16 +135,35 @@ function Rules({ desk }: { desk: Desk }) {
   if (!answer) {
     return null;
   }
-  const rules: [keyof Policy & string, string][] = [
-    ['queue_limit', trans.__('Waiting jobs of one participant')],
-    ['patience_s', trans.__('Patience: seconds that a job may be overtaken')],
-    ['min_residency_s', trans.__('Seconds that a loaded model is safe from others')]
+  const rules: [keyof Policy & string, string, string][] = [
+    [
+      'queue_limit',
+      trans.__('Waiting jobs each'),
+      trans.__('How many jobs of one participant may wait; further ones are refused.')
+    ],
+    [
+      'patience_s',
+      trans.__('Patience (s)'),
+      trans.__('How long a job may be overtaken by those whose model is ready.')
+    ],
+    [
+      'min_residency_s',
+      trans.__('Loaded at least (s)'),
+      trans.__('How long a model that was just loaded is safe from others.')
+    ]
   ];
   return (
     <section>
       <h3>{trans.__('Rules for all')}</h3>
-      {rules.map(([name, label]) => (
-        <Rule key={name} name={name} label={label} value={Number(answer[name])} desk={desk} />
+      {rules.map(([name, label, about]) => (
+        <Rule
+          key={name}
+          name={name}
+          label={label}
+          about={about}
+          value={Number(answer[name])}
+          desk={desk}
+        />
       ))}
     </section>
   );
@@ -153,11 +172,12 @@ function Rules({ desk }: { desk: Desk }) {
 interface RuleProps {
   name: string;
   label: string;
+  about: string;
   value: number;
   desk: Desk;
 }
 
-function Rule({ name, label, value, desk }: RuleProps) {
+function Rule({ name, label, about, value, desk }: RuleProps) {
   const { act } = useDoing();
   const [text, setText] = useState(String(value));
   useEffect(() => setText(String(value)), [value]);
@@ -171,7 +191,9 @@ function Rule({ name, label, value, desk }: RuleProps) {
       }}
     >
       <label>
-        <span className="jp-wg-label">{label}</span>
+        <span className="jp-wg-label" title={about}>
+          {label}
+        </span>
         <input
           type="number"
           min={0}
