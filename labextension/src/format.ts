@@ -38,12 +38,12 @@ export function took(seconds: number): string {
   return seconds < 9.95 ? `${seconds.toFixed(1)} s` : span(seconds);
 }
 
-/** When a waiting job starts: "now", "in 20 s", "in 3 min". */
+/** When a waiting job starts: "any moment", "in 20 s", "in 3 min". */
 export function startsIn(seconds: number | null, trans: Trans): string {
   if (seconds === null) {
     return trans.__('start unknown');
   }
-  return seconds < 1.5 ? trans.__('any moment now') : trans.__('in %1', span(seconds));
+  return seconds < 1.5 ? trans.__('any moment') : trans.__('in %1', span(seconds));
 }
 
 /** "12:05:31", of seconds since 1970, in the browser's zone. */

@@ -241,6 +241,8 @@ export interface QueueLine {
   reason: string;
   mine: boolean;
   running: boolean;
+  /** Among those who wait, from 1; 0 for who is served. */
+  place: number;
   progress: number | null;
 }
 
@@ -261,12 +263,14 @@ export function queueLines(room: Room, isMine: IsMine, now: number, trans: Trans
     ...line(job),
     words: stepWords(job, trans),
     running: true,
+    place: 0,
     progress: job.steps ? job.step / job.steps : 0
   }));
   const waiting = room.waiting.map(job => ({
     ...line(job),
     words: waitWords(job, now, trans),
     running: false,
+    place: job.position,
     progress: null
   }));
   return [...running, ...waiting];

@@ -49,6 +49,7 @@ export function Queue({ lines, paused, trans, tools }: QueueProps) {
             data-state={line.running ? 'running' : 'queued'}
           >
             <div className="jp-wg-row">
+              {line.place > 0 && <span className="jp-wg-place">{line.place}</span>}
               <span className="jp-wg-label">
                 {line.who}
                 {line.mine && <span className="jp-wg-you">{trans.__('you')}</span>}
