@@ -48,3 +48,15 @@ def test_the_first_notebook_shows_all_that_a_beginner_needs() -> None:
     text = "\n".join(cell.source for cell in first.cells)
     for name in ("wg.generate", "wg.Studio", "wg.models", "wg.again", "wg.hold", "%%generate"):
         assert name in text
+
+
+def test_each_notebook_is_in_the_documentation() -> None:
+    page = (ROOT / "docs" / "users" / "notebooks.md").read_text()
+    for path in NOTEBOOKS:
+        assert f"<../../notebooks/{path.name}>" in page
+
+
+def test_the_instructors_notebook_is_stored_without_a_token() -> None:
+    cells = read(ROOT / "notebooks" / "90-instructor.ipynb").cells
+    tokens = [line for cell in cells for line in cell.source.splitlines() if "token = " in line]
+    assert tokens == ['token = ""']
