@@ -80,10 +80,15 @@ def _jlpm(*arguments: str) -> None:
 
     node = _node_of_this_machine() or _node_of_pypi()
     places = [str(Path(node).parent), str(Path(sys.executable).parent), os.environ.get("PATH", "")]
+    environment = {**os.environ, "PATH": os.pathsep.join(places)}
+    settings = {name.lower(): value for name, value in os.environ.items()}
+    registry = settings.get("npm_config_registry", "")
+    if registry:  # a mirror that npm is told of counts for yarn too
+        environment.setdefault("YARN_NPM_REGISTRY_SERVER", registry)
     done = subprocess.run(
         [node, YARN_PATH, *arguments],
         cwd=HERE,
-        env={**os.environ, "PATH": os.pathsep.join(places)},
+        env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -102,7 +102,7 @@ async function askForHelp(desk: Desk): Promise<void> {
 
 /** The workshop's own first notebook; where there is none, a new one that does the same. */
 async function openFirst(desk: Desk): Promise<unknown> {
-  const { contents } = desk.app.serviceManager;
+  const { contents, kernelspecs } = desk.app.serviceManager;
   for (const path of FIRST) {
     const there = await contents.get(path, { content: false }).then(
       () => true,
@@ -121,7 +121,13 @@ async function openFirst(desk: Desk): Promise<unknown> {
     outputs: [],
     execution_count: null
   }));
-  const content = { cells, metadata: {}, nbformat: 4, nbformat_minor: 5 };
+  await kernelspecs.ready;
+  const spec = kernelspecs.specs?.kernelspecs[kernelspecs.specs.default];
+  // Without it a person who sees a notebook for the first time would be asked for a kernel.
+  const metadata = spec
+    ? { kernelspec: { name: spec.name, display_name: spec.display_name, language: spec.language } }
+    : {};
+  const content = { cells, metadata, nbformat: 4, nbformat_minor: 5 };
   await contents.save(model.path, { type: 'notebook', format: 'json', content });
   return desk.app.commands.execute('docmanager:open', { path: model.path });
 }

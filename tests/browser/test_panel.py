@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, expect
 
 from tests.api.people import TURBO, Person
-from tests.browser.conftest import FOR_TESTS, write_notebook
+from tests.browser.conftest import FOR_TESTS, end_kernels, write_notebook
 from tests.browser.lab import SLOW_MS, Lab
 from tests.browser.panel import STATUS, PanelPage
 from tests.browser.roles import COOKIE
@@ -51,6 +51,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     )
     with ServerProcess(app="lab", args=args, folder=folder) as process:
         yield process
+        end_kernels(process)
 
 
 @pytest.fixture
@@ -214,6 +215,18 @@ def test_a_message_reaches_all_and_a_raised_hand_the_instructor(
     page.do(hand.get_by_role("button", name="Helped"))
     expect(hand).to_have_count(0)
     assert ada.get("api/help")["calls"] == []
+
+
+def test_the_launchers_card_opens_a_notebook_that_is_ready_to_draw(
+    open_panel: Open, server: ServerProcess
+) -> None:
+    page = open_panel()
+    page.page.locator(".jp-LauncherCard", has_text="First image").click()
+    notebook = page.page.locator(".jp-NotebookPanel")
+    expect(notebook).to_contain_text("wg.Studio()")
+    expect(page.page.locator(".jp-Dialog")).to_have_count(0)
+    (file,) = server.root_dir.glob("Untitled*.ipynb")
+    assert json.loads(file.read_text())["metadata"]["kernelspec"]["name"] == "python3"
 
 
 def test_an_instructor_changes_rules_and_clears_a_gpu(

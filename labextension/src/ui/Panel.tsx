@@ -5,6 +5,7 @@ import { span } from '../format';
 import { gpuIcon } from '../icon';
 import type { Room } from '../room';
 import { DoingHere } from './Doing';
+import { Guard } from './Guard';
 import { useNow, useRoom } from './hooks';
 import { LogTab } from './LogTab';
 import { ModelsTab } from './ModelsTab';
@@ -35,7 +36,14 @@ export class GPUPanel extends ReactWidget {
   }
 
   render(): JSX.Element {
-    return this.isVisible ? <Body desk={this.desk} /> : <></>;
+    if (!this.isVisible) {
+      return <></>;
+    }
+    return (
+      <Guard trans={this.desk.trans}>
+        <Body desk={this.desk} />
+      </Guard>
+    );
   }
 }
 

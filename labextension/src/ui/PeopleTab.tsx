@@ -1,5 +1,6 @@
 import React from 'react';
 import { restartKernel, setLimit, setPriority } from '../actions';
+import { address } from '../api';
 import type { Desk } from '../desk';
 import { amount, span, type Trans } from '../format';
 import type { Room } from '../room';
@@ -35,7 +36,7 @@ export function PeopleTab({ desk, room }: { desk: Desk; room: Room }) {
             key={person.id}
             person={person}
             kernel={kernels.answer?.kernels.find(each => each.id === person.kernel)}
-            trans={trans}
+            desk={desk}
           />
         ))}
       </ul>
@@ -46,10 +47,12 @@ export function PeopleTab({ desk, room }: { desk: Desk; room: Room }) {
 interface PersonProps {
   person: Participant;
   kernel: Kernel | undefined;
-  trans: Trans;
+  desk: Desk;
 }
 
-function Person({ person, kernel, trans }: PersonProps) {
+function Person({ person, kernel, desk }: PersonProps) {
+  const { trans } = desk;
+  const pictures = `export?participant=${encodeURIComponent(person.id)}`;
   return (
     <li className="jp-wg-person" data-participant={person.id}>
       <div className="jp-wg-row">
@@ -63,6 +66,11 @@ function Person({ person, kernel, trans }: PersonProps) {
       <div className="jp-wg-tools">
         <PriorityChoice person={person} trans={trans} />
         <Do action={setLimit(person, trans)} />
+        {person.jobs > 0 && (
+          <a className="jp-wg-do" href={address(desk.settings, pictures)} download>
+            {trans.__('Pictures (zip)')}
+          </a>
+        )}
         {person.kernel && <Do action={restartKernel(person, kernel, trans)} />}
       </div>
     </li>
