@@ -81,7 +81,7 @@ def test_what_is_owed_comes_into_the_pool_and_is_told_under_its_first_name(
     component = bench.owed(folder)
     first_name = component.part.digest
     told: list[Any] = []
-    bench.late.fill(told.append)
+    bench.late.fill(told.append, lambda: True)
     assert told == [component.part]
     assert component.part.complete
     assert component.part.digest.startswith("xxh3:")
@@ -98,7 +98,7 @@ def test_a_file_that_changed_meanwhile_costs_the_copy_and_not_the_model(
     path.unlink()
     path.write_bytes(content)
     told: list[Any] = []
-    bench.late.fill(told.append)
+    bench.late.fill(told.append, lambda: True)
     assert told == []
     assert "was changed while it was read" in caplog.text
     part = component.part
@@ -111,7 +111,7 @@ def test_the_twin_of_a_block_here_is_read_into_the_pool_at_once(
     bench: Bench, folder: Path, tmp_path: Path
 ) -> None:
     bench.owed(folder)
-    bench.late.fill(lambda part: None)
+    bench.late.fill(lambda part: None, lambda: True)
     twin = Path(shutil.copytree(folder, tmp_path / "twin"))
     same, files = bench.component(twin)
     assert not bench.late.suits(same, files)
@@ -137,6 +137,6 @@ def test_a_load_that_fails_owes_nothing(bench: Bench, folder: Path) -> None:
     component = bench.owed(folder)
     bench.late.forget("model")
     told: list[Any] = []
-    bench.late.fill(told.append)
+    bench.late.fill(told.append, lambda: True)
     assert told == []
     assert not component.part.complete

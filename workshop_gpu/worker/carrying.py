@@ -10,6 +10,7 @@ import mmap
 import os
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -28,6 +29,8 @@ from workshop_gpu.worker.pinning import CHUNK_BYTES, Pinned, Pinning
 _CARD_STRETCH_BYTES = 16 * 2**20
 _CPU_STRETCH_BYTES = 4 * 2**20
 _MOST_THREADS = 16
+_PAUSE_S = 0.2
+"""Of each thread, before each stretch that is not in a hurry while somebody draws."""
 
 OnBytes = Callable[[int], None]
 """Told the bytes that have arrived since the last time, from any thread."""
@@ -89,6 +92,7 @@ class Carrier:
     def __init__(self, device: Device, drawing: Callable[[], bool]) -> None:
         """`drawing` tells whether somebody draws on the device just now."""
         self._card = device if isinstance(device, CudaDevice) else None
+        self._drawing = drawing
         self._stretch_bytes = _CARD_STRETCH_BYTES if self._card else _CPU_STRETCH_BYTES
         self._threads = min(_MOST_THREADS, max(2, os.cpu_count() or 2))
         self._workers = ThreadPoolExecutor(self._threads, "weights")
@@ -123,12 +127,16 @@ class Carrier:
         onto: torch.Tensor | None,
         digest: bool,
         on_bytes: OnBytes,
+        hurried: Callable[[], bool] = lambda: True,
     ) -> Trip:
-        """Start to read a block, into host memory and onto the card where they are given."""
+        """Start to read a block, into host memory and onto the card where they are given. While
+        it is not `hurried`, it leaves processor and memory to who draws."""
         trip = Trip()
         filled = into.begin() if into is not None else None
 
         def stretch(start: int) -> bytes:
+            if self._drawing() and not hurried():
+                time.sleep(_PAUSE_S)
             if trip.failed.is_set():
                 raise _GivenUp
             stop = min(start + self._stretch_bytes, size_bytes)

@@ -64,14 +64,15 @@ class LateFills:
             self._owed.remove(owed)
             owed.files.close()
 
-    def fill(self, then: Callable[[Part], None]) -> None:
+    def fill(self, then: Callable[[Part], None], hurried: Callable[[], bool]) -> None:
         """Bring into the pool what it lacks; `then` is told of each block that is there. What
-        cannot be read again stays on the card, and comes from its files the next time."""
+        cannot be read again stays on the card, and comes from its files the next time. While it
+        is not `hurried`, it leaves processor and memory to who draws."""
         while self._owed:
             owed = self._owed.pop(0)
             part = owed.component.part
             try:
-                self._fill(owed)
+                self._fill(owed, hurried)
             except (BadCheckpoint, NoRoom, OSError) as problem:
                 _log.warning("%s does not come into the weight pool: %s", owed.model, problem)
                 self._parts.do_without_copy(part)
@@ -80,13 +81,13 @@ class LateFills:
             finally:
                 owed.files.close()
 
-    def _fill(self, owed: _Owed) -> None:
+    def _fill(self, owed: _Owed, hurried: Callable[[], bool]) -> None:
         part = owed.component.part
         named = part.key.startswith("sha256:")
         reader = BlockReader(owed.component.weights, owed.files, check_numbers=False)
         trip = self._carrier.carry(
             reader, part.size_bytes,
-            into=part.host, onto=None, digest=not named, on_bytes=lambda _: None,
+            into=part.host, onto=None, digest=not named, on_bytes=lambda _: None, hurried=hurried,
         )  # fmt: skip
         digest = trip.finish()
         owed.files.check_unchanged()

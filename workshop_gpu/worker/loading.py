@@ -1,6 +1,6 @@
 """Models come to the device and leave it, on a thread of its own beside the one that draws."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -372,9 +372,9 @@ class Loader:
         for files in load.files:
             files.close()
 
-    def fill_pool(self) -> None:
-        """Bring into the pool what went straight to the card."""
-        self._late.fill(partial(self._begin_to_pin, at_once=False))
+    def fill_pool(self, hurried: Callable[[], bool]) -> None:
+        """Bring into the pool what went straight to the card; `hurried` while somebody waits."""
+        self._late.fill(partial(self._begin_to_pin, at_once=False), hurried)
 
     # Leaving
 

@@ -182,7 +182,11 @@ class Mover:
         self._keeps = self._keeps or changes  # what it had in its other placement
         self._keep_no_longer()
         self._prepare_previews(model)
-        self._loader.fill_pool()
+        self._loader.fill_pool(hurried=self._is_wanted)
+
+    def _is_wanted(self) -> bool:
+        """Whether there is another order."""
+        return bool(self._waiting) or not self._link.moves.empty()
 
     def _prepare_previews(self, model: OpenModel) -> None:
         """After the model is ready: nobody waits for a preview's colours."""
