@@ -7,7 +7,6 @@ from tests.client.fakes import FakeServer, a_job, a_model, a_png
 from tests.client.test_mirror import a_snapshot
 from workshop_gpu.api import schemas
 from workshop_gpu.client import Client, job_handle
-from workshop_gpu.client.client import wait_with_bar
 from workshop_gpu.client.errors import (
     ConnectionLost,
     Interrupted,
@@ -15,8 +14,10 @@ from workshop_gpu.client.errors import (
     JobFailed,
     NeverFits,
     QueueFull,
+    TimedOut,
 )
 from workshop_gpu.client.job_handle import JobHandle
+from workshop_gpu.client.waiting import wait_with_bar
 from workshop_gpu.client.words import Progress, describe
 from workshop_gpu.conductor.errors import ErrorReport
 
@@ -165,7 +166,7 @@ def test_cancelling_what_is_over_is_no_error(handle: JobHandle, fake: FakeServer
 
 def test_time_may_run_out(handle: JobHandle, fake: FakeServer) -> None:
     fake.answers[f"GET jobs/{JOB}"] = a_job()
-    with pytest.raises(TimeoutError, match="still queued"):
+    with pytest.raises(TimedOut, match=r"still queued.*job\.cancel"):
         handle.wait(0.02)
 
 

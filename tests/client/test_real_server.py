@@ -193,7 +193,8 @@ def test_ctrl_c_cancels_the_job_on_the_server(server: ServerProcess, real: Clien
     process = script(
         server,
         """
-        from workshop_gpu.client.client import Client, wait_with_bar
+        from workshop_gpu.client.client import Client
+        from workshop_gpu.client.waiting import wait_with_bar
         from workshop_gpu.client import progress
 
         class Bar:

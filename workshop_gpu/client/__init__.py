@@ -3,10 +3,12 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from workshop_gpu.client import errors
 from workshop_gpu.client.client import Client
 from workshop_gpu.client.session import (
     admin,
     again,
+    agenerate,
     connect,
     explain,
     generate,
@@ -34,7 +36,9 @@ __all__ = [
     "Studio",
     "admin",
     "again",
+    "agenerate",
     "connect",
+    "errors",
     "explain",
     "generate",
     "grid",

@@ -4,6 +4,7 @@ import os
 import time
 import uuid
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
 from urllib.parse import quote, urlencode
@@ -35,10 +36,11 @@ from workshop_gpu.client.instructor import Instructor
 from workshop_gpu.client.job_handle import JobHandle
 from workshop_gpu.client.lease import TTL_S
 from workshop_gpu.client.plans import PlanTable
-from workshop_gpu.client.progress import progress_bar, waiting_line
+from workshop_gpu.client.progress import waiting_line
 from workshop_gpu.client.reservations import Reserved, find_device, parse_gb
 from workshop_gpu.client.room import Room
 from workshop_gpu.client.tables import ModelTable, StatusView
+from workshop_gpu.client.waiting import await_submission, await_with_bar, wait_with_bar
 
 T = TypeVar("T")
 
@@ -129,7 +131,7 @@ class Client:
 
         `gpu` is a number or an id such as "cuda:0"; None takes whichever is best. `progress`
         shows the wait. Ctrl-C, or the notebook's stop button, gives it up. Raises NeverFits for
-        more than a GPU has, and TimeoutError after `timeout_s` seconds (None: never).
+        more than a GPU has, and TimedOut after `timeout_s` seconds (None: never).
         """
         return self._reserve(parse_gb(gb), gpu, timeout_s, progress)
 
@@ -285,6 +287,44 @@ class Client:
         made = wait_with_bar(handle, show=progress)
         return made[0] if images == 1 else made
 
+    async def agenerate(
+        self,
+        prompt: str,
+        model: str | None = None,
+        *,
+        seed: int | None = None,
+        steps: int | None = None,
+        size: Size = None,
+        guidance: float | None = None,
+        negative_prompt: str = "",
+        images: int = 1,
+        start_image: Picture | None = None,
+        strength: float | None = None,
+        mask: Picture | None = None,
+        progress: bool = True,
+    ) -> GeneratedImage | list[GeneratedImage]:
+        """As `generate`, while the event loop goes on: `image = await wg.agenerate("a star")`.
+
+        Several may wait at once, up to the limit of waiting jobs. Cancelling the task cancels the
+        job.
+        """
+        submit = partial(
+            self.submit,
+            prompt,
+            model,
+            seed=seed,
+            steps=steps,
+            size=size,
+            guidance=guidance,
+            negative_prompt=negative_prompt,
+            images=images,
+            start_image=start_image,
+            strength=strength,
+            mask=mask,
+        )
+        made = await await_with_bar(await await_submission(submit), show=progress)
+        return made[0] if images == 1 else made
+
     def again(
         self,
         image: Source,
@@ -373,22 +413,6 @@ class Client:
 def find_here(answers: Callable[[Server], bool] | None = None) -> Server:
     """The server of this process, by its environment and the runtime folder."""
     return find_server(os.environ, Path(jupyter_runtime_dir()), answers or _answers)
-
-
-def wait_with_bar(handle: JobHandle, *, show: bool) -> list[GeneratedImage]:
-    """Wait for a job behind a bar; an interrupt cancels the job on the server."""
-    with progress_bar(show=show) as watch:
-        try:
-            return handle.wait(watch=watch)
-        except KeyboardInterrupt:
-            try:
-                handle.cancel()
-            except ClientError as problem:
-                raise Interrupted(
-                    f"the job {handle.id} may go on, for it could not be cancelled: "
-                    f"{problem.message}"
-                ) from None
-            raise Interrupted("the job was cancelled.") from None
 
 
 def _answers(server: Server) -> bool:

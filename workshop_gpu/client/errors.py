@@ -24,14 +24,21 @@ class ClientError(Exception):
         return [f"{self.title}: {self.message}"]
 
 
-class NoServer(ClientError):
+class WorkshopUnreachable(ClientError):
+    """There is no server, or it does not answer."""
+
+    title = "The workshop cannot be reached"
+    kind = "unreachable"
+
+
+class NoServer(WorkshopUnreachable):
     """No Jupyter server with Workshop GPU was found."""
 
     title = "No Workshop GPU server"
     kind = "no_server"
 
 
-class ConnectionLost(ClientError):
+class ConnectionLost(WorkshopUnreachable):
     """The server does not answer (any more)."""
 
     title = "No answer from the Workshop GPU server"
@@ -135,6 +142,13 @@ class JobFailed(ServerRefused):
     """The job was accepted and then failed."""
 
     title = "The picture could not be made"
+
+
+class TimedOut(ClientError, TimeoutError):
+    """The time that the caller gave for it is over. What was waited for may still come."""
+
+    title = "Not in time"
+    kind = "timed_out"
 
 
 class JobCancelled(ClientError):

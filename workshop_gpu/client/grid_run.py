@@ -74,7 +74,7 @@ class Filling:
             if self._stopped.is_set():
                 cell.handle.cancel()
             (cell.image,) = cell.handle.wait(watch=lambda progress: self._watch(cell, progress))
-        except (ClientError, TimeoutError) as problem:
+        except ClientError as problem:
             if not self._stopped.is_set():
                 cell.problem, cell.words = problem, str(problem)
         finally:

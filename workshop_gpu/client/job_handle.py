@@ -1,11 +1,20 @@
 """A job of mine: wait for it, watch it, cancel it, take its pictures."""
 
 import time
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from typing import Any, TypeVar
+
+from anyio import to_thread
 
 from workshop_gpu.api import schemas
-from workshop_gpu.client.errors import ConnectionLost, JobCancelled, JobEnded, JobFailed, refusal
+from workshop_gpu.client.errors import (
+    ConnectionLost,
+    JobCancelled,
+    JobEnded,
+    JobFailed,
+    TimedOut,
+    refusal,
+)
 from workshop_gpu.client.events import EventStream, pause_s
 from workshop_gpu.client.http import Http
 from workshop_gpu.client.images import GeneratedImage
@@ -23,7 +32,11 @@ Watcher = Callable[[Progress], None]
 
 
 class JobHandle:
-    """A job that the server has accepted."""
+    """A job that the server has accepted.
+
+    `job.wait()` waits for its pictures, `await job` does so in asynchronous code; `for progress in
+    job` (or `async for`) shows what happens with it; `job.cancel()` ends it.
+    """
 
     def __init__(self, http: Http, stream: EventStream, job: schemas.Job) -> None:
         self._http = http
@@ -58,11 +71,37 @@ class JobHandle:
     ) -> list[GeneratedImage]:
         """Wait for the pictures. `watch` is called in this thread on each change.
 
-        Raises JobFailed and its kin, JobCancelled, TimeoutError, or ConnectionLost when the
+        Raises JobFailed and its kin, JobCancelled, TimedOut, or ConnectionLost when the
         server has been silent for ten minutes. A server that is restarted meanwhile goes on with
         the job; `client.job(id)` finds it later too.
         """
-        self._follow(timeout_s, watch or (lambda progress: None))
+        for progress in self._follow(timeout_s):
+            if watch is not None:
+                watch(progress)
+        return self._result()
+
+    def __iter__(self) -> Iterator[Progress]:
+        """What happens with the job, at each change until it has ended, however it ends."""
+        return self._follow(None)
+
+    async def __aiter__(self) -> AsyncIterator[Progress]:
+        """As `for`, while the event loop goes on."""
+        steps = iter(self)
+        # Who stops listening does not wait for the next change.
+        while step := await to_thread.run_sync(next, steps, None, abandon_on_cancel=True):
+            yield step
+
+    def __await__(self) -> Generator[Any, None, list[GeneratedImage]]:
+        """As `wait`, while the event loop goes on: `images = await job`."""
+        return self._awaited().__await__()
+
+    async def _awaited(self) -> list[GeneratedImage]:
+        async for _ in self:
+            pass
+        return await to_thread.run_sync(self._result, abandon_on_cancel=True)
+
+    def _result(self) -> list[GeneratedImage]:
+        """The pictures of a job that has ended, or its error."""
         job = self.job
         if job.state == "cancelled":
             why = f" {job.error.message}" if job.error else ""
@@ -91,9 +130,9 @@ class JobHandle:
         except JobEnded:
             self.refresh()
 
-    def _follow(self, timeout_s: float | None, watch: Watcher) -> None:
-        """Return once the job has ended. The stream brings changes; while it is closed, or does
-        not know the job, we ask."""
+    def _follow(self, timeout_s: float | None) -> Iterator[Progress]:
+        """Each change until the job has ended. The stream brings changes; while it is closed, or
+        does not know the job, we ask."""
         stream = self._stream
         stream.start()
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
@@ -124,7 +163,7 @@ class JobHandle:
             )
             if progress != told:
                 told = progress
-                watch(progress)
+                yield progress
             if job.state.ended:
                 return
             rest_s = max(0.0, asked_at + rest - now)
@@ -132,7 +171,10 @@ class JobHandle:
                 rest_s = min(rest_s, announced_at + passed_s + 1 - now)
             if deadline is not None:
                 if now >= deadline:
-                    raise TimeoutError(f"The job {self.id} is still {job.state.value}.")
+                    raise TimedOut(
+                        f"the job {self.id} is still {job.state.value}. It goes on: wait for it "
+                        "again, or cancel it with job.cancel()."
+                    )
                 rest_s = min(rest_s, deadline - now)
             seen = stream.wait(seen, rest_s)
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 
 from workshop_gpu.api import schemas
-from workshop_gpu.client.errors import BadRequest, ConnectionLost, Lost, ReservationLost
+from workshop_gpu.client.errors import BadRequest, ConnectionLost, Lost, ReservationLost, TimedOut
 from workshop_gpu.client.events import EventStream
 from workshop_gpu.client.http import Http
 from workshop_gpu.client.lease import TTL_S, Lease
@@ -60,7 +60,7 @@ class Reserved(Lease):
     def wait(self, stream: EventStream, say: Say, timeout_s: float | None = None) -> None:
         """Return once the memory is set aside. `say` is told what is waited for.
 
-        Raises ReservationLost where it ended meanwhile, TimeoutError, or ConnectionLost when the
+        Raises ReservationLost where it ended meanwhile, TimedOut, or ConnectionLost when the
         server has been silent for a minute.
         """
         news: queue.SimpleQueue[schemas.Reservation] = queue.SimpleQueue()
@@ -100,7 +100,10 @@ class Reserved(Lease):
             if self._last.state == "granted":
                 return
             if timeout_s is not None and now - started >= timeout_s:
-                raise TimeoutError("The GPU memory was not free in time.")
+                raise TimedOut(
+                    "the GPU memory was not free in time. Ask for less, or wait longer "
+                    "(timeout_s=…)."
+                )
             try:
                 self._last, told_at = news.get(timeout=ASK_S), time.monotonic()
             except queue.Empty:

@@ -82,6 +82,7 @@ def _with_shared(method: Callable[Concatenate[Client, P], T]) -> Callable[P, T]:
 
 
 generate = _with_shared(Client.generate)
+agenerate = _with_shared(Client.agenerate)
 again = _with_shared(Client.again)
 submit = _with_shared(Client.submit)
 grid = _with_shared(Client.grid)

@@ -20,6 +20,10 @@ class Progress:
     passed_s: int = 0
     restarted: bool = False
 
+    def __str__(self) -> str:
+        """In words: "Step 3 of 20"."""
+        return describe(self).line()
+
 
 @dataclass(frozen=True)
 class Words:
