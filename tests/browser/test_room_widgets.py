@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from playwright.sync_api import expect
 
+from tests.api.people import Person
 from tests.browser.conftest import OpenLab
 from tests.browser.lab import Lab
 from tests.serverprocess import ServerProcess
@@ -12,34 +13,53 @@ Screenshot = Callable[[Lab, str], None]
 
 STATUS = """
 import workshop_gpu as wg
-handle = wg.connect().submit("a yellow star", "shapes", seed=7)
+wg.connect().rename("faces")
+handle = wg.submit("a yellow star", model="shapes", seed=7)
+room = wg.reserve(gb=0.4, progress=False)
 wg.Status()
 """
 
 
-def test_the_status_shows_memory_by_name_and_what_happened(
-    open_lab: OpenLab, screenshot: Screenshot
+def test_the_status_shows_memory_by_name_who_waits_and_what_happened(
+    open_lab: OpenLab, server: ServerProcess, screenshot: Screenshot
 ) -> None:
-    lab = open_lab([STATUS, "handle.wait()"])
-    lab.run(0)
-    room = lab.page.locator(".wg-room")
-    lab.run(1)
-    expect(room.locator(".wg-news")).to_contain_text("shapes was loaded on cpu:0")
-    expect(room.locator(".wg-legend")).to_contain_text("shapes")
-    piece = room.locator(".wg-piece.wg-weights")
-    piece.focus()
-    expect(room.locator(".wg-told")).to_contain_text("shapes · ")
-    screenshot(lab, "status-light")
-    lab.theme("JupyterLab Dark")
-    lab.command("application:toggle-left-area")
-    lab.page.set_viewport_size({"width": 470, "height": 900})
-    screenshot(lab, "status-dark-narrow")
-    lab.page.set_viewport_size({"width": 1280, "height": 900})
-    lab.theme("JupyterLab Light")
+    lab = open_lab([STATUS, "again = wg.submit('a red ring', model='shapes-dit')"])
+    with Person(server, "Ada") as ada, Person(server, "Grace") as grace:
+        ada.ended(ada.submit()["id"])
+        lab.run(0)
+        room = lab.page.locator(".wg-room")
+        expect(room.locator(".wg-news")).to_contain_text("shapes was loaded on cpu:0")
+        expect(room.locator(".wg-legend")).to_contain_text("reserved by faces")
+        # Nothing begins while the queue is paused: then all who wait are there to be seen.
+        ada.http.post("api/queue/pause", json={"reason": "lunch until one"}).raise_for_status()
+        for somebody in (ada, grace):
+            somebody.submit()
+        lab.run(1)
+        expect(room.locator(".wg-paused")).to_contain_text("lunch until one")
+        expect(room.locator(".wg-queue .wg-row")).to_have_count(4)
+        expect(room.locator(".wg-queue .wg-mine")).to_have_count(2)
+        expect(room.locator(".wg-queue")).to_contain_text("Grace")
+        ada.http.post("api/message", json={"text": "Welcome!"}).raise_for_status()
+        expect(room.locator(".wg-banner")).to_have_text("Welcome!")
+        piece = room.locator(".wg-piece.wg-model-0").first
+        piece.focus()
+        expect(room.locator(".wg-told")).to_contain_text(" · ready")
+        screenshot(lab, "status-light")
+        lab.theme("JupyterLab Dark")
+        lab.command("application:toggle-left-area")
+        lab.page.set_viewport_size({"width": 470, "height": 1000})
+        screenshot(lab, "status-dark-narrow")
+        lab.page.set_viewport_size({"width": 1280, "height": 900})
+        lab.theme("JupyterLab Light")
+        ada.http.delete("api/message").raise_for_status()
+        ada.http.post("api/queue/resume").raise_for_status()
+    expect(room.locator(".wg-queue .wg-row")).to_have_count(1)
+    expect(room.locator(".wg-paused")).to_be_hidden()
 
 
 ADMIN = """
 import workshop_gpu as wg
+wg.connect().rename("faces")
 refused = wg.Admin()
 wg.connect("{url}", token="{token}")
 refused
@@ -49,6 +69,10 @@ refused
 def test_the_instructor_clicks_and_what_hurts_asks_first(
     open_lab: OpenLab, server: ServerProcess, screenshot: Screenshot
 ) -> None:
+    with Person(server, "Ada") as ada:
+        for model in ada.slots():  # of an earlier test
+            ada.http.post(f"api/models/{model}/evict").raise_for_status()
+        ada.until(lambda event: not ada.slots())
     lab = open_lab([ADMIN.format(url=server.url, token=server.token), "wg.Admin()", "wg.Status()"])
     refusal = lab.run(0).locator(".wg-refusal")
     expect(refusal).to_contain_text("the instructor's right")

@@ -144,17 +144,18 @@ def test_a_model_says_its_state_and_how_far_its_load_is() -> None:
 def test_the_queue_shows_who_runs_and_waits_and_which_of_them_i_am() -> None:
     jobs = [
         a_job(job_id=A, position=1, expected_wait_s=12.0, mine=True, participant="me"),
-        a_job(job_id=B, position=2, mine=False, participant="ann", reason="The queue is paused."),
+        a_job(job_id=B, position=2, mine=False, waiting_for="pause", expected_wait_s=1.0),
     ]
     running = [a_job("running", "c" * 32, step=5, mine=False)]
     status = a_status(waiting=jobs, running=running)
     view = status_view(status, live=False)
     assert [(row["place"], row["mine"], row["words"]) for row in view["queue"]] == [
         ("runs", False, "step 5 of 20"),
-        ("1", True, ""),
-        ("2", False, "The queue is paused."),
+        ("1", True, "waits"),
+        ("2", False, "paused"),
     ]
-    assert (view["queue"][0]["done"], view["queue"][1]["wait_s"]) == (0.25, 12.0)
+    assert [row["wait_s"] for row in view["queue"]] == [None, 12.0, None]
+    assert view["queue"][0]["done"] == 0.25
     assert view["live"] is False
 
 
@@ -164,3 +165,13 @@ def test_the_room_in_one_line() -> None:
     assert summary(a_status(waiting=waiting)).endswith("2 wait · you: number 2")
     assert summary(a_status(waiting=[a_job()])).endswith("1 waits · you: next")
     assert summary(a_status(running=[a_job("running")])).endswith("your picture is being made")
+
+
+def test_of_a_long_queue_the_first_are_shown_and_ones_own() -> None:
+    waiting = [
+        a_job(job_id=f"{number:032x}", position=number, mine=number == 90)
+        for number in range(1, 101)
+    ]
+    view = status_view(a_status(waiting=waiting))
+    assert [row["place"] for row in view["queue"]][-2:] == ["25", "90"]
+    assert view["more"] == 74

@@ -78,8 +78,16 @@ class ExportHandler(WorkshopHandler):
                     seed=made.seed + index,
                     at=record.ended_at or record.submitted_at,
                     path=self.runtime.images.file(record.id, index),
-                    metadata={key: value for key, value in metadata.items() if key != "images"},
+                    metadata=_telling(metadata),
                 )
+
+
+def _telling(made: dict[str, str | int | float]) -> dict[str, str | int | float]:
+    """Without what says nothing: how many the job was for, and inputs that it had none of."""
+    left_out = {"images", *(name for name in ("start_image", "mask") if not made.get(name))}
+    if not made.get("start_image"):
+        left_out.add("strength")
+    return {name: value for name, value in made.items() if name not in left_out}
 
 
 def _counts(record: JobRecord, whose: str) -> bool:

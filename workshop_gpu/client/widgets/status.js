@@ -30,7 +30,7 @@ function drawDevice(device) {
     if (!part.share) continue;
     const words = [part.label, part.size, part.words].filter(Boolean).join(" · ");
     const piece = make("div", {
-      className: `wg-piece wg-${part.kind}`,
+      className: `wg-piece wg-${part.colour}`,
       tabIndex: 0,
       role: "listitem",
       title: words,
@@ -45,8 +45,8 @@ function drawDevice(device) {
     make(
       "li",
       {},
-      make("span", { className: `wg-swatch wg-${part.kind}`, "aria-hidden": "true" }),
-      make("span", { className: "wg-label" }, part.label),
+      make("span", { className: `wg-swatch wg-${part.colour}`, "aria-hidden": "true" }),
+      make("span", { className: "wg-label", title: part.label }, part.label),
       make("span", { className: "wg-size" }, part.size),
       part.words ? make("span", { className: "wg-words" }, part.words) : null,
       part.done === null
@@ -76,14 +76,14 @@ function drawRow(row, heardAt) {
   let words = row.words;
   if (row.wait_s !== null) {
     const wait = about(Math.max(0, row.wait_s - (Date.now() - heardAt) / 1000));
-    words = words ? `${words} (${wait})` : `starts ${wait}`;
+    words = words === "waits" ? `starts ${wait}` : `${words} (${wait})`;
   }
   return make(
     "li",
     { className: row.mine ? "wg-row wg-mine" : "wg-row" },
     make("span", { className: "wg-place" }, row.place),
-    make("span", { className: "wg-who" }, row.who, row.mine ? make("em", {}, " you") : null),
-    make("span", { className: "wg-what" }, row.what),
+    make("span", { className: "wg-who", title: row.who }, row.mine ? make("em", {}, "you ") : null, row.who),
+    make("span", { className: "wg-what", title: row.what }, row.what),
     make("span", { className: "wg-words" }, words),
     row.done === null ? null : make("progress", { max: 1, value: row.done, "aria-label": words }),
   );
@@ -122,6 +122,7 @@ function render({ model, el }) {
   function drawTimes() {
     const view = model.get("_view");
     queue.replaceChildren(...(view.queue ?? []).map((row) => drawRow(row, heardAt)));
+    if (view.more) queue.append(make("li", { className: "wg-quiet" }, `… and ${view.more} more who wait`));
     news.replaceChildren(
       ...(view.news ?? []).map((item) =>
         make("li", { className: `wg-item wg-item-${item.kind}` }, make("time", {}, ago(item.at)), make("span", {}, item.text)),

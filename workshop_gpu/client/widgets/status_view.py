@@ -19,10 +19,15 @@ _KINDS = {
 _ORDER = list(_KINDS)
 _NAMELESS = ("cache", "margin")
 _MOST_NEWS = 12
+_COLOURS = 6
+"""Models beyond so many on one GPU share colours."""
+_MOST_WAITING = 25
+"""So many of those who wait are shown, and one's own."""
 
 
 def status_view(status: schemas.Status, *, live: bool = True) -> dict[str, Any]:
     """All that the front end draws. `live` False: the server does not answer at present."""
+    shown = [job for i, job in enumerate(status.waiting) if i < _MOST_WAITING or job.mine]
     return {
         "live": live,
         "paused": status.paused,
@@ -30,9 +35,10 @@ def status_view(status: schemas.Status, *, live: bool = True) -> dict[str, Any]:
         "devices": [_device(each) for each in status.devices],
         "queue": [
             *(_running(job) for job in status.running),
-            *(_waiting(job) for job in status.waiting),
+            *(_waiting(job) for job in shown),
             *(_reserved(each) for each in status.reservations),
         ],
+        "more": len(status.waiting) - len(shown),
         "news": [_news(item) for item in status.news[:_MOST_NEWS]],
         "summary": summary(status),
     }
@@ -69,6 +75,9 @@ def _device(device: schemas.Device) -> dict[str, Any]:
         for slot in device.slots
         if slot.model not in shown and slot.state != "leaving"
     ]
+    models = [part for part in parts if part["kind"] == "weights"]
+    for number, part in enumerate(models):
+        part["colour"] = f"model-{number % _COLOURS}"
     return {
         "id": device.id,
         "name": device.name,
@@ -99,6 +108,7 @@ def _part(
         done = min(1.0, slot.done_bytes / slot.total_bytes)
     return {
         "kind": kind,
+        "colour": kind,
         "name": name,
         "label": label if kind in _NAMELESS else f"{label}{name}",
         "size": amount(size_bytes) if size_bytes else "",
@@ -135,7 +145,10 @@ def _running(job: schemas.Job) -> dict[str, Any]:
 
 
 def _waiting(job: schemas.Job) -> dict[str, Any]:
-    return _row(str(job.position or ""), job, job.reason, wait_s=job.expected_wait_s)
+    """While the queue is paused nobody knows for how long; why, stands above."""
+    paused = job.waiting_for == "pause"
+    words, wait_s = ("paused", None) if paused else (job.reason, job.expected_wait_s)
+    return _row(str(job.position or ""), job, words or "waits", wait_s=wait_s)
 
 
 def _row(
