@@ -4,10 +4,12 @@ import os
 import re
 import signal
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from PIL import Image
 from playwright.sync_api import Locator, expect
 
 from tests.browser.conftest import OpenLab
@@ -28,6 +30,7 @@ while studio._job.get("state") not in ("cancelled", "failed", "done"):
     time.sleep(0.01)
 print("the job was", studio._job["state"])
 """
+BEGINNING = "print(studio.start_image.size, studio.mask.getextrema(), studio.strength)"
 OPTIONS = "print(studio.model, studio.steps, studio.width, studio.height, studio.count)"
 
 
@@ -286,6 +289,61 @@ def test_a_narrow_page_puts_the_picture_below(open_lab: OpenLab, screenshot: Scr
     lab.page.set_viewport_size({"width": 560, "height": 1300})
     place(wide=False)
     screenshot(lab, "narrow")
+
+
+def test_a_mask_is_drawn_with_the_mouse_over_a_picture(
+    open_lab: OpenLab, tmp_path: Path, screenshot: Screenshot
+) -> None:
+    lab = open_lab([STUDIO, BEGINNING])
+    lab.run(0)
+    text, picture = tmp_path / "notes.txt", tmp_path / "sketch.png"
+    text.write_text("no picture")
+    Image.new("RGB", (128, 96), "navy").save(picture)
+    lab.studio.get_by_text("Begin with a picture").click()
+    chooser = lab.studio.locator("input[type=file]")
+    chooser.set_input_files(text)
+    alert = lab.studio.get_by_role("alert").filter(visible=True)
+    expect(alert).to_contain_text('"notes.txt" is not a picture')
+    chooser.set_input_files(picture)
+    start = lab.studio.get_by_alt_text("Start image")
+    expect(start).to_be_visible()
+    expect(lab.studio.get_by_label("Size", exact=True)).to_contain_text("As the start image")
+    button(lab, "Draw a mask").click()
+    canvas = lab.studio.locator("canvas")
+    canvas.scroll_into_view_if_needed()
+    box = canvas.bounding_box()
+    assert box is not None
+    middle = box["y"] + box["height"] / 2
+    lab.page.mouse.move(box["x"] + 40, middle)
+    lab.page.mouse.down()
+    lab.page.mouse.move(box["x"] + box["width"] / 2, middle, steps=8)
+    lab.page.mouse.up()
+    screenshot(lab, "mask")
+    strength = lab.studio.get_by_label("Strength")
+    expect(strength).to_have_value("1")
+    strength.fill("0.8")
+    expect(lab.run(1)).to_contain_text("(128, 96) (0, 255) 0.8")
+    button(lab, "Generate").click()
+    expect_picture(lab, "shapes · seed 7")
+    # The page loaded anew has both; keys clear the mask and paint it, too.
+    lab.reload()
+    expect(start).to_be_visible()
+    painted = "(c) => c.getContext('2d').getImageData(0, 0, 128, 96).data.some((v) => v > 0)"
+    lab.page.wait_for_function(painted, arg=canvas.element_handle())
+    button(lab, "Draw a mask").click()
+    canvas.focus()
+    lab.page.keyboard.press("Delete")
+    expect(strength).to_have_value("0.8")
+    assert not canvas.evaluate(painted)
+    lab.page.keyboard.press("ArrowRight")
+    lab.page.keyboard.press("Space")
+    assert canvas.evaluate(painted)
+    expect(lab.run(1)).to_contain_text("(128, 96) (0, 255) 0.8")
+    # What was made may be the next beginning.
+    button(lab, "Use as start image").click()
+    lab.page.wait_for_function("(c) => c.width === 128", arg=canvas.element_handle())
+    button(lab, "Remove").click()
+    expect(start).to_be_hidden()
 
 
 def test_the_history_outlives_the_server_and_its_kernels(

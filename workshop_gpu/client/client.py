@@ -395,6 +395,10 @@ class Client:
         job = self._http.get(f"jobs/{job_id}", schemas.Job)
         return JobHandle(self._http, self.events, job)
 
+    def sent_picture(self, input_id: str) -> bytes:
+        """A picture that a job began with, by its id in the job's metadata: the file as sent."""
+        return self._http.download(f"{self.server.api}inputs/{quote(input_id, safe='')}")
+
     def close(self) -> None:
         """End the event stream and the connections."""
         self.events.close()

@@ -26,6 +26,7 @@ def model_choice(model: schemas.Model) -> dict[str, Any]:
         "description": model.description,
         "defaults": model.defaults,
         "limits": model.limits,
+        "accepts": list(model.accepts),
         "sizes": size_choices(model.defaults, model.limits),
     }
 
@@ -103,4 +104,8 @@ def as_code(made: dict[str, Any]) -> str:
     options += [f"{name}={made[name]!r}" for name in ("seed", "steps", "guidance") if name in made]
     if "width" in made and "height" in made:
         options.append(f"size=({made['width']}, {made['height']})")
+    if made.get("start_image"):
+        options.append('start_image="START.png"')
+        options += ['mask="MASK.png"'] if made.get("mask") else []
+        options += [f"strength={made['strength']!r}"] if "strength" in made else []
     return f"wg.generate({', '.join(options)})"

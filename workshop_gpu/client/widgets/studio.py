@@ -9,9 +9,11 @@ the results and never the options, so that no trait has two writers.
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from io import BytesIO
 from typing import Any
 
 import traitlets
+from PIL import Image
 
 from workshop_gpu.api import schemas
 from workshop_gpu.client.asking import pick_model
@@ -20,9 +22,9 @@ from workshop_gpu.client.errors import BadRequest, ClientClosed, ClientError, Jo
 from workshop_gpu.client.images import GeneratedImage
 from workshop_gpu.client.job_handle import JobHandle
 from workshop_gpu.client.session import current
+from workshop_gpu.client.widgets.beginning import StudioBeginning
 from workshop_gpu.client.widgets.choices import as_code, model_choice, model_standing
 from workshop_gpu.client.widgets.history import Entry, History
-from workshop_gpu.client.widgets.options import StudioOptions
 from workshop_gpu.client.widgets.samples import samples
 from workshop_gpu.client.widgets.scripts import script, style
 from workshop_gpu.client.words import Progress, describe
@@ -35,7 +37,7 @@ Asked = dict[str, Any]
 """The arguments of `Client.submit`."""
 
 
-class Studio(StudioOptions):
+class Studio(StudioBeginning):
     """Make pictures by hand. Every option is a trait: set it, read it, observe it.
 
     `images` are the pictures made so far with this studio, `images[-1]` the last one. Observers of
@@ -43,7 +45,7 @@ class Studio(StudioOptions):
     """
 
     _esm = script("studio/studio.js")
-    _css = style("base.css", "studio/form.css", "studio/stage.css")
+    _css = style("base.css", "studio/form.css", "studio/start.css", "studio/stage.css")
 
     images = traitlets.List(trait=traitlets.Instance(GeneratedImage))
 
@@ -91,7 +93,7 @@ class Studio(StudioOptions):
         except BaseException:
             self._release()
             raise
-        self._start(self._follow, handle)
+        self._in_a_thread(self._follow, handle)
         return handle
 
     def cancel(self) -> None:
@@ -133,6 +135,12 @@ class Studio(StudioOptions):
                 self._repeat(key, vary=True)
             case {"wish": "cancel"}:
                 self.cancel()
+            case {"wish": "begin", "data": str(data)}:
+                self._take_start_image(data)
+            case {"wish": "begin", "key": str(key)}:
+                self.start_image = next((_opened(e) for e in self._shown if e["key"] == key), None)
+            case {"wish": "mask", "data": str(data), "view": str(view)}:
+                self._take_mask(data, view)
             case {"wish": "show", "key": str(key)}:
                 self._later(self._recall_picture, key)
             case {"wish": "thumbnails", "keys": [*keys]}:
@@ -153,15 +161,23 @@ class Studio(StudioOptions):
                     setattr(self, name, made[name])
             self.seed = None if vary else made["seed"]
             self.count = 1
+        self._begin_as(made)
         place = {} if vary else {"batch": made.get("batch", 1), "place": made.get("place", 0)}
         self._generate_in_a_thread(place)
+
+    def _begin_as(self, made: dict[str, Any]) -> None:
+        """With the pictures that this one began with, as the server has them."""
+        start, mask = made.get("start_image"), made.get("mask")
+        self.start_image = self._client.sent_picture(start) if start else None
+        self.mask = self._client.sent_picture(mask) if mask else None
+        self.strength = made.get("strength") if start else None
 
     def _generate_in_a_thread(self, beside: Asked) -> None:
         """A server that is just being restarted must not hold up the kernel."""
         asked = self._asked() | beside
         self._claim()
         self._job = {"id": "", "state": "asking", "text": "Asking the server"}
-        self._start(self._ask, asked)
+        self._in_a_thread(self._ask, asked)
 
     def _asked(self) -> Asked:
         return {
@@ -173,6 +189,7 @@ class Studio(StudioOptions):
             "guidance": self.guidance,
             "size": self._size(),
             "images": self.count,
+            **self._begin_with(),
         }
 
     # one job at a time
@@ -193,7 +210,7 @@ class Studio(StudioOptions):
         with self._lock:
             self._busy = False
 
-    def _start(self, target: Any, *args: Any) -> None:
+    def _in_a_thread(self, target: Any, *args: Any) -> None:
         threading.Thread(
             target=target, args=args, daemon=True, name="workshop-gpu-studio-job"
         ).start()
@@ -328,6 +345,10 @@ class Studio(StudioOptions):
 
 def _listed(entry: Entry) -> dict[str, str]:
     return {"key": entry.key, "words": entry.words}
+
+
+def _opened(shown: dict[str, Any]) -> Image.Image:
+    return Image.open(BytesIO(shown["png"]))
 
 
 def _shown(key: str, image: GeneratedImage) -> dict[str, Any]:

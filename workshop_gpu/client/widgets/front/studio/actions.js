@@ -4,7 +4,7 @@ import { button, copyText, make } from "../dom.js";
 
 const COPIED_MS = 1500;
 
-export function actions(widget, wishes, stage) {
+export function actions(widget, wishes, stage, chosen) {
   const caption = make("p", { className: "wg-caption" });
   const tool = (text, title, act) => {
     const made = button(text, { className: "wg-link", title });
@@ -17,11 +17,14 @@ export function actions(widget, wishes, stage) {
   const vary = tool("Vary the seed", "The same settings with another seed", ({ key }) =>
     wishes.wish({ wish: "vary", key }),
   );
+  const begin = tool("Use as start image", "Begin the next picture with this one", ({ key }) =>
+    widget.send({ wish: "begin", key }),
+  );
   const save = tool("Save as PNG", "The file says how the picture was made", ({ url, made }) =>
     make("a", { href: url, download: `${made.model}-${made.seed}.png` }).click(),
   );
   const copy = tool("Copy as code", "The Python line that makes this picture again", copyCode);
-  const tools = make("div", { className: "wg-tools" }, again, vary, save, copy);
+  const tools = make("div", { className: "wg-tools" }, again, vary, begin, save, copy);
 
   async function copyCode({ made }, self) {
     await copyText(made.code);
@@ -37,6 +40,7 @@ export function actions(widget, wishes, stage) {
       : "";
     caption.title = made?.prompt ?? "";
   });
+  widget.on(["_models", "model"], () => (begin.hidden = !chosen()?.accepts.includes("image")));
   wishes.listen(() => (again.disabled = vary.disabled = wishes.busy()));
   return { roots: [caption, tools] };
 }

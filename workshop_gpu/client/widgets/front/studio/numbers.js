@@ -45,13 +45,15 @@ export function numberFields(widget, chosen) {
 
   function showSizes(now, width, height) {
     const sizes = [...now.sizes];
-    if (!sizes.some(([, w, h]) => w === width && h === height)) sizes.push(["Own", width, height]);
+    const asStart = widget.get("_start").data && !widget.get("width") && !widget.get("height");
+    if (asStart) sizes.unshift(["As the start image", 0, 0]);
+    else if (!sizes.some(([, w, h]) => w === width && h === height)) sizes.push(["Own", width, height]);
     size.replaceChildren(
       ...sizes.map(([name, w, h]) =>
         make("option", {
           value: `${w}x${h}`,
-          textContent: `${name} ${w} × ${h}`,
-          selected: w === width && h === height,
+          textContent: w ? `${name} ${w} × ${h}` : name,
+          selected: asStart ? !w : w === width && h === height,
         }),
       ),
     );
@@ -63,7 +65,7 @@ export function numberFields(widget, chosen) {
   );
   size.addEventListener("change", () => {
     const [width, height] = size.value.split("x").map(Number);
-    widget.set({ width, height });
+    widget.set({ width: width || null, height: height || null });
   });
   count.addEventListener("change", () => {
     const most = Number(count.max);
@@ -73,7 +75,7 @@ export function numberFields(widget, chosen) {
   defaults.addEventListener("click", () =>
     widget.set({ steps: null, guidance: null, width: null, height: null }),
   );
-  widget.on(["_models", "model", "count", ...OF_THE_MODEL], show);
+  widget.on(["_models", "model", "count", "_start", ...OF_THE_MODEL], show);
   return { roots: [root, defaults], read: seed.read };
 }
 

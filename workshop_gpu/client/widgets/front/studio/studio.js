@@ -8,6 +8,7 @@ import { modelPicker } from "./models.js";
 import { numberFields } from "./numbers.js";
 import { pictures } from "./pictures.js";
 import { promptFields } from "./prompts.js";
+import { startImage } from "./start.js";
 import { statusLine } from "./status.js";
 import { wishing } from "./wishes.js";
 
@@ -15,6 +16,7 @@ function render({ model, el }) {
   const widget = watching(model);
   const models = modelPicker(widget);
   const prompts = promptFields(widget);
+  const start = startImage(widget, models.chosen);
   const numbers = numberFields(widget, models.chosen);
   const wishes = wishing(widget, () => prompts.read() && numbers.read());
   const generate = () => wishes.wish({ wish: "generate" });
@@ -23,10 +25,10 @@ function render({ model, el }) {
     prompts.prompt.value = text;
     generate();
   });
-  const tools = actions(widget, wishes, stage);
+  const tools = actions(widget, wishes, stage, models.chosen);
   const past = history(widget);
 
-  const start = make("button", {
+  const go = make("button", {
     type: "submit",
     className: "wg-button wg-primary",
     textContent: "Generate",
@@ -40,8 +42,9 @@ function render({ model, el }) {
     { className: "wg-form", noValidate: true },
     models.root,
     ...prompts.roots,
+    start.root,
     ...numbers.roots,
-    make("div", { className: "wg-actions" }, start, stop, keys),
+    make("div", { className: "wg-actions" }, go, stop, keys),
     ...status.roots,
   );
   form.addEventListener("submit", (event) => {
@@ -71,7 +74,7 @@ function render({ model, el }) {
     }
   });
   wishes.listen(() => {
-    start.disabled = wishes.busy();
+    go.disabled = wishes.busy();
     stop.disabled = !wishes.busy() || wishes.pending() || !widget.get("_job").id;
     root.classList.toggle("wg-busy", wishes.busy());
   });
