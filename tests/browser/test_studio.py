@@ -55,9 +55,9 @@ def past(lab: Lab) -> Locator:
     return lab.studio.get_by_role("group", name="Earlier pictures").get_by_role("button")
 
 
-def pick(lab: Lab, title: str) -> None:
+def pick(lab: Lab, model: str) -> None:
     lab.studio.locator(".wg-model-now").click()
-    lab.studio.locator(".wg-model-row").filter(has_text=re.compile(f"^{title}")).click()
+    lab.studio.locator(f".wg-model-row:has([value='{model}'])").click()
 
 
 def expect_picture(lab: Lab, caption: str) -> None:
@@ -117,6 +117,8 @@ def test_all_of_it_by_keyboard_and_mouse(open_lab: OpenLab, screenshot: Screensh
     button(lab, "Draw a seed").focus()
     lab.page.keyboard.type("ddx")
     assert lab.cells.count() == 2
+    lab.studio.get_by_label("Size", exact=True).select_option(index=1)
+    expect(lab.run(1)).to_contain_text("shapes None 144 112 1")
     # Another model, by arrow keys: each with its own limits and defaults.
     lab.studio.locator(".wg-model-now").press("Enter")
     expect(lab.studio.get_by_role("radio", name="Shapes", exact=True)).to_be_focused()
@@ -127,9 +129,8 @@ def test_all_of_it_by_keyboard_and_mouse(open_lab: OpenLab, screenshot: Screensh
     steps = lab.studio.get_by_label("Steps", exact=True)
     expect(steps).to_have_value("4")
     steps.fill("9")
-    lab.studio.get_by_label("Size", exact=True).select_option(index=1)
     lab.studio.get_by_label("Pictures", exact=True).fill("99")
-    expect(lab.run(1)).to_contain_text("shapes-dit-turbo 9 144 112 8")
+    expect(lab.run(1)).to_contain_text("shapes-dit-turbo 9 None None 8")
     button(lab, "Back to the model's defaults").click()
     expect(steps).to_have_value("4")
     # Several pictures with a seed from the dice; then one of them alone.
@@ -296,6 +297,7 @@ def test_a_mask_is_drawn_with_the_mouse_over_a_picture(
 ) -> None:
     lab = open_lab([STUDIO, BEGINNING])
     lab.run(0)
+    pick(lab, "shapes-dit")
     text, picture = tmp_path / "notes.txt", tmp_path / "sketch.png"
     text.write_text("no picture")
     Image.new("RGB", (128, 96), "navy").save(picture)
@@ -324,7 +326,9 @@ def test_a_mask_is_drawn_with_the_mouse_over_a_picture(
     strength.fill("0.8")
     expect(lab.run(1)).to_contain_text("(128, 96) (0, 255) 0.8")
     button(lab, "Generate").click()
-    expect_picture(lab, "shapes · seed 7")
+    expect(lab.studio.locator(".wg-caption")).to_contain_text(
+        "shapes-dit · seed 7", timeout=SLOW_MS
+    )
     # The page loaded anew has both; keys clear the mask and paint it, too.
     lab.reload()
     expect(start).to_be_visible()

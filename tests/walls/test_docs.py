@@ -11,6 +11,7 @@ from workshop_gpu.app import WorkshopGPU
 from workshop_gpu.catalogue.spec import Defaults, Limits, Memory, ModelSpec, Source
 from workshop_gpu.catalogue.toml_file import parse_models
 from workshop_gpu.cli import _parser
+from workshop_gpu.client.widgets.beginning import StudioBeginning
 from workshop_gpu.client.widgets.options import StudioOptions
 from workshop_gpu.client.widgets.studio import Studio
 
@@ -60,7 +61,7 @@ def test_every_trait_of_the_studio_is_explained():
     text = page("users/studio.md")
     public = {
         name
-        for kind in (StudioOptions, Studio)
+        for kind in (StudioOptions, StudioBeginning, Studio)
         for name in kind.class_own_traits()
         if not name.startswith("_")
     }

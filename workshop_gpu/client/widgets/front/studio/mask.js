@@ -1,7 +1,7 @@
 // The mask, drawn over the start image: with the mouse, a finger or a pen, or by keys. What is
 // painted is drawn anew. It is sent when a stroke ends.
 
-import { button, field, make, unique } from "../dom.js";
+import { button, field, make } from "../dom.js";
 
 const PAINT = "#ff3b7f";
 const STEPS_PER_BRUSH = 3;
@@ -11,7 +11,7 @@ const KEYS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDo
 function blackAndWhite(canvas) {
   const { width, height } = canvas;
   const copy = make("canvas", { width, height });
-  const context = copy.getContext("2d");
+  const context = copy.getContext("2d", { willReadFrequently: true });
   context.drawImage(canvas, 0, 0);
   const pixels = context.getImageData(0, 0, width, height);
   let painted = false;
@@ -25,7 +25,7 @@ function blackAndWhite(canvas) {
 }
 
 export function maskCanvas(widget) {
-  const view = unique("view");
+  const view = Math.random().toString(36); // another one after the page was loaded anew
   const picture = make("img", { className: "wg-start-picture", alt: "Start image" });
   const canvas = make("canvas", {
     className: "wg-mask",
@@ -43,7 +43,7 @@ export function maskCanvas(widget) {
   const size = field("Brush", brush);
   const controls = make("div", { className: "wg-row", hidden: true }, size, erase, clear);
   const toggle = button("Draw a mask", { className: "wg-link", "aria-pressed": "false" });
-  const context = canvas.getContext("2d");
+  const context = canvas.getContext("2d", { willReadFrequently: true });
   let last = null;
   let at = null;
 
@@ -60,7 +60,7 @@ export function maskCanvas(widget) {
     context.lineCap = "round";
     context.beginPath();
     context.moveTo(...from);
-    context.lineTo(...to);
+    context.lineTo(to[0] + 0.01, to[1]); // a line of no length would leave no dot
     context.stroke();
   }
 
@@ -173,8 +173,9 @@ export function maskCanvas(widget) {
   });
   widget.on(["_cover"], showCover);
   return {
-    root: make("div", { className: "wg-field" }, frame, controls),
-    tools: [toggle],
+    frame,
+    toggle,
+    controls,
     allow(is) {
       toggle.hidden = !is;
       if (!is && drawing()) toggle.click();

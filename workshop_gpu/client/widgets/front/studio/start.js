@@ -31,7 +31,12 @@ async function asPicture(file) {
 }
 
 export function startImage(widget, chosen) {
-  const file = make("input", { type: "file", accept: "image/*", hidden: true });
+  const file = make("input", {
+    type: "file",
+    accept: "image/*",
+    hidden: true,
+    "aria-label": "File of the start image",
+  });
   const choose = button("Choose a file", { className: "wg-link" });
   const well = make(
     "div",
@@ -48,9 +53,10 @@ export function startImage(widget, chosen) {
   const present = make(
     "div",
     { className: "wg-start", hidden: true },
-    mask.root,
+    mask.frame,
+    make("div", { className: "wg-tools" }, mask.toggle, remove),
+    mask.controls,
     field("Strength", strength, make("div", { className: "wg-row" }, strength, value)),
-    make("div", { className: "wg-tools" }, ...mask.tools, remove),
   );
   strength.title = "How much is drawn anew: a little changes details, 1 all of it";
   const fold = make(
