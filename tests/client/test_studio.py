@@ -10,7 +10,7 @@ import traitlets
 
 from tests.client.fakes import FakeServer, a_job, a_model, a_png, a_slot
 from tests.client.test_mirror import a_snapshot
-from workshop_gpu.api import schemas
+from workshop_gpu.api import schemas, schemas_room
 from workshop_gpu.client import Client, Studio
 from workshop_gpu.client.errors import BadRequest, ModelNotOffered
 from workshop_gpu.client.widgets.choices import as_code, size_choices, wait_words
@@ -272,6 +272,25 @@ def test_another_model_brings_its_own_defaults(studio: Studio) -> None:
     studio.steps, studio.width = 5, 64
     studio.model = "other"
     assert [studio.steps, studio.width] == [None, None]
+
+
+def test_a_choice_that_comes_with_the_model_in_one_message_is_kept(studio: Studio) -> None:
+    studio.steps = 7
+    studio.set_state({"steps": 9, "model": "other", "width": None})
+    assert (studio.model, studio.steps) == ("other", 9)
+
+
+def test_the_instructors_message_is_a_banner(studio: Studio, fake: FakeServer) -> None:
+    stream, _ = fake.next_stream()
+    stream.send(schemas_room.MessageEvent(schemas_room.Message("Lunch at <b>12</b>", "Ada", 1.0)))
+    wait_for(studio, "_banner", lambda text: text == "Lunch at <b>12</b>")
+    stream.send(schemas_room.MessageEvent(None))
+    wait_for(studio, "_banner", lambda text: text == "")
+
+
+def test_a_shipped_model_has_a_picture_before_anybody_made_one(studio: Studio) -> None:
+    assert studio._faces["shapes"].startswith("data:image/jpeg;base64,")
+    assert "other" not in studio._faces
 
 
 def test_options_may_be_given_at_the_start(client: Client) -> None:

@@ -39,9 +39,16 @@ class StudioOptions(anywidget.AnyWidget):
     _max_characters = traitlets.Int(MAX_PROMPT_CHARACTERS).tag(sync=True)
 
     def set_state(self, sync_data: Any) -> None:
-        """What the browser sends; where it makes no sense the browser gets back what was."""
+        """What the browser sends; where it makes no sense the browser gets back what was.
+
+        It may send several clicks as one. The model comes first, because it brings its own
+        defaults, and must not undo what was chosen after it.
+        """
+        first = {name: sync_data[name] for name in ("model",) if name in sync_data}
         try:
-            super().set_state(sync_data)
+            if first:
+                super().set_state(first)
+            super().set_state({name: sync_data[name] for name in sync_data if name not in first})
         except traitlets.TraitError as problem:
             self._error = {"title": "That value does not work", "message": str(problem)}
             self.send_state([name for name in sync_data if name in self.keys])

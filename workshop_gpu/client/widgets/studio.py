@@ -15,7 +15,7 @@ from typing import Any
 import traitlets
 from PIL import Image
 
-from workshop_gpu.api import schemas
+from workshop_gpu.api import schemas, schemas_room
 from workshop_gpu.client.asking import pick_model
 from workshop_gpu.client.client import Client
 from workshop_gpu.client.errors import BadRequest, ClientClosed, ClientError, JobCancelled
@@ -58,6 +58,8 @@ class Studio(StudioBeginning):
     _preview = traitlets.Unicode("").tag(sync=True)
     _shown = traitlets.List(trait=traitlets.Dict()).tag(sync=True)
     """The pictures on the stage: key, PNG bytes, how each was made."""
+    _banner = traitlets.Unicode("").tag(sync=True)
+    """What the instructor tells everybody."""
     _history = traitlets.List(trait=traitlets.Dict()).tag(sync=True)
 
     def __init__(self, client: Client | None = None, **options: Any) -> None:
@@ -276,7 +278,8 @@ class Studio(StudioBeginning):
     def _on_event(self, event: schemas.StreamEvent) -> None:
         """In the stream's thread."""
         match event:
-            case schemas.SnapshotEvent(mine=mine):
+            case schemas.SnapshotEvent(status=status, mine=mine):
+                self._show_message(status.message)
                 self._show_models()
                 self._remember(mine)
             case schemas.ModelsEvent() | schemas.WaitsEvent():
@@ -285,8 +288,13 @@ class Studio(StudioBeginning):
                 if why:
                     self._left[slot.model] = why
                 self._show_models()
+            case schemas_room.MessageEvent(message=message):
+                self._show_message(message)
             case schemas.JobEvent(job=job) if job.mine and job.images and not self._follows(job):
                 self._remember([job])
+
+    def _show_message(self, message: schemas_room.Message | None) -> None:
+        self._banner = message.text if message else ""
 
     def _follows(self, job: schemas.Job) -> bool:
         """Whether the job is this studio's own, whose pictures come with its thread."""
@@ -317,7 +325,9 @@ class Studio(StudioBeginning):
             self._fetcher.submit(run)
 
     def _recall(self) -> None:
-        """What this notebook made before, also with earlier kernels."""
+        """What this notebook made before, also with earlier kernels; what the room is told."""
+        with suppress(ClientError):  # nobody asked
+            self._show_message(self._client.status().status.message)
         self._remember([handle.job for handle in self._client.jobs()])
 
     def _remember(self, jobs: list[schemas.Job]) -> None:

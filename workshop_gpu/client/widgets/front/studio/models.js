@@ -53,6 +53,13 @@ export function modelPicker(widget) {
   const chosen = () => widget.get("_models").find((each) => each.id === widget.get("model"));
   const standingOf = (id) => widget.get("_standings")[id] ?? UNKNOWN;
 
+  /** Another model comes with its own defaults. */
+  function pick(each) {
+    const count = Math.min(widget.get("count"), each.limits.max_images ?? 1);
+    const own = { steps: null, guidance: null, width: null, height: null };
+    widget.set({ model: each.id, count, ...own });
+  }
+
   function row(each) {
     const place = make("span", { className: "wg-face-place" });
     const line = make("span", { className: "wg-model-line", id: unique("standing") });
@@ -68,7 +75,7 @@ export function modelPicker(widget) {
     if (each.description) {
       texts.append(make("span", { className: "wg-model-about" }, each.description));
     }
-    radio.addEventListener("change", () => widget.set({ model: each.id }));
+    radio.addEventListener("change", () => pick(each));
     const label = make("label", { className: "wg-model-row" }, radio, place, texts);
     rows.set(each.id, { title: each.title, label, radio, place, line });
     return label;

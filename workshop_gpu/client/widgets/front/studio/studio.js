@@ -57,9 +57,15 @@ function render({ model, el }) {
     stage.root,
     ...tools.roots,
   );
+  const banner = make("p", { className: "wg-banner", role: "status" });
+  widget.on(["_banner"], () => {
+    banner.textContent = widget.get("_banner");
+    banner.hidden = !banner.textContent;
+  });
   const root = make(
     "div",
     { className: "wg wg-studio" },
+    banner,
     make("div", { className: "wg-columns" }, form, picture),
     past.root,
   );
