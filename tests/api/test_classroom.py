@@ -175,3 +175,21 @@ def test_the_instructor_restarts_a_kernel_and_is_told_what_goes(server, person):
 def test_a_kernel_that_does_not_run_cannot_be_restarted(person):
     status, error = person.refused("POST", "api/kernels/nobody/restart")
     assert (status, error["kind"]) == (404, "kernel_unknown")
+
+
+@pytest.mark.parametrize("body", [{"text": "x" * 201}, {"text": 7}, {"about": "x"}, [], "help"])
+def test_a_call_for_help_that_makes_no_sense_is_refused(person, body):
+    status, error = person.refused("POST", "api/help", json=body)
+    assert (status, error["kind"]) == (400, "invalid_request")
+    assert person.get("api/help")["calls"] == []
+
+
+def test_who_leaves_in_the_middle_of_an_export_leaves_nothing_behind(server, person):
+    person.ended(person.submit()["id"])
+    before = len(server.log_text())
+    with person.http.stream("GET", "api/export") as answer:
+        assert answer.status_code == 200
+        assert next(answer.iter_raw()).startswith(b"PK")
+    with unzipped(person, "api/export?mine=1") as zipped:
+        assert zipped.testzip() is None
+    assert "Traceback" not in server.log_text()[before:]
