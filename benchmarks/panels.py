@@ -18,6 +18,7 @@ from benchmarks.report import Row, at_most, percentile, publish, shown
 from tests.serverprocess import ServerProcess
 
 EVERY_S = 1.0
+HISTORY_EVERY_S = 10.0
 JOB = {"model": "shapes-dit-turbo", "prompt": "a red circle on a blue background"}
 
 
@@ -46,7 +47,7 @@ async def _measured(server: ServerProcess, panels: int, seconds: int) -> list[Ro
         (await http.post("queue/pause")).raise_for_status()
         alone = await _load(server, http, [], seconds)
         readers = [Panel(http, f"person {i}") for i in range(panels)]
-        tasks = [asyncio.create_task(reader.read()) for reader in readers]
+        tasks = [asyncio.create_task(reader.show()) for reader in readers]
         await asyncio.gather(*(reader.open.wait() for reader in readers))
         loaded = await _load(server, http, readers, seconds)
         for task in tasks:
@@ -77,8 +78,19 @@ class Panel:
         """The next job in this state is the change that was made at this time."""
         self._waits_for, self.changed_at = state, at
 
-    async def read(self) -> None:
+    async def show(self) -> None:
         """Until it is cancelled."""
+        await asyncio.gather(self._read(), self._chart())
+
+    async def _chart(self) -> None:
+        latest = 0.0
+        while True:
+            answer = await self._http.get(f"history?after={latest}", headers=self._headers)
+            points = answer.raise_for_status().json()["points"]
+            latest = points[-1]["at"] if points else latest
+            await asyncio.sleep(HISTORY_EVERY_S)
+
+    async def _read(self) -> None:
         async with self._http.stream("GET", "events", headers=self._headers) as stream:
             async for line in stream.aiter_lines():
                 if line.startswith("data: "):

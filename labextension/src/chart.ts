@@ -1,5 +1,9 @@
 /** The lines of the small charts. Pure. */
 
+import type { History } from './types';
+
+export const SPAN_S = 1800;
+
 /** One moment of the room. */
 export interface Sample {
   /** Seconds since 1970. */
@@ -35,4 +39,11 @@ export function top(samples: readonly Sample[], least: number): number {
   const most = Math.max(least, ...samples.map(sample => sample.value));
   const step = 10 ** Math.floor(Math.log10(most));
   return ([1, 2, 5, 10].find(factor => factor * step >= most) ?? 10) * step;
+}
+
+/** A history with what came after it; points older than half an hour go. */
+export function joined(before: History | null, news: History): History {
+  const latest = before?.points.at(-1)?.at ?? 0;
+  const points = [...(before?.points ?? []), ...news.points.filter(point => point.at > latest)];
+  return { ...news, points: points.filter(point => point.at > news.now - SPAN_S) };
 }

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { line, top } from '../src/chart';
+import { joined, line, top } from '../src/chart';
 import { amount, amountOf, span, startsIn } from '../src/format';
 import { EventReader } from '../src/sse';
 import { trans } from './made';
@@ -86,5 +86,21 @@ describe('a chart', () => {
         least
       )
     ).toBe(expected);
+  });
+
+  const points = (...at: number[]) =>
+    at.map(each => ({
+      at: each,
+      waiting: 0,
+      running: 0,
+      images_per_minute: 0,
+      used_bytes: {},
+      reserved_bytes: {}
+    }));
+
+  test('a history goes on with what is new, each point once, for half an hour', () => {
+    const first = joined(null, { now: 30, every_s: 10, points: points(10, 20, 30) });
+    const next = joined(first, { now: 1815, every_s: 10, points: points(30, 40) });
+    expect(next.points.map(point => point.at)).toEqual([20, 30, 40]);
   });
 });

@@ -1,28 +1,26 @@
 import React from 'react';
-import { line, top, type Sample } from '../chart';
+import { line, SPAN_S, top, type Sample } from '../chart';
 import type { Desk } from '../desk';
 import { amount } from '../format';
 import type { Room } from '../room';
-import type { History } from '../types';
-import { useAnswer } from './hooks';
+import type { HistoryPoint } from '../types';
+import { useHistory } from './hooks';
 
-const SPAN_S = 1800;
-const EVERY_S = 10;
 const WIDTH = 240;
 const HEIGHT = 36;
 
 /** The last half hour: memory, the queue, pictures a minute. */
 export function Charts({ desk, room, now }: { desk: Desk; room: Room; now: number }) {
   const { trans } = desk;
-  const { answer } = useAnswer<History>(desk, 'history', desk.stream.link, EVERY_S);
-  if (!answer || answer.points.length < 2) {
+  const history = useHistory(desk);
+  if (!history || history.points.length < 2) {
     return null;
   }
-  const { points, every_s } = answer;
+  const { points, every_s } = history;
   // The server's clock may differ from this machine's.
-  const to = Math.max(answer.now, points[points.length - 1]?.at ?? now);
+  const to = Math.max(history.now, points.at(-1)?.at ?? now);
   const range = { from: to - SPAN_S, to, gap_s: 3 * every_s };
-  const of = (value: (point: History['points'][number]) => number): Sample[] =>
+  const of = (value: (point: HistoryPoint) => number): Sample[] =>
     points.map(point => ({ at: point.at, value: value(point) }));
   const waiting = of(point => point.waiting);
   const drawn = of(point => point.images_per_minute);
@@ -68,7 +66,7 @@ interface ChartProps {
 }
 
 function Chart({ name, samples, most, words, from, to, gap_s }: ChartProps) {
-  const last = samples[samples.length - 1]?.value ?? 0;
+  const last = samples.at(-1)?.value ?? 0;
   const box = { width: WIDTH, height: HEIGHT, most, from, to, gap_s };
   return (
     <figure className="jp-wg-chart">

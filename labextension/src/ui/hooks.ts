@@ -1,10 +1,15 @@
 /** What the parts of the panel listen to. */
 
-import { useEffect, useReducer, useState } from 'react';
+import { useEffect, useReducer, useRef, useState } from 'react';
 import { ask } from '../api';
+import { joined } from '../chart';
 import type { Desk } from '../desk';
 import type { Room } from '../room';
 import type { Link, RoomStream } from '../stream';
+import type { History } from '../types';
+
+/** As often as the server notes a point. */
+const HISTORY_EVERY_S = 10;
 
 /** Draws anew whenever room or link change. */
 export function useRoom(stream: RoomStream): { room: Room | null; link: Link } {
@@ -28,6 +33,17 @@ export function useNow(every_s = 1): number {
   return now;
 }
 
+/** Whether somebody can see the page: what nobody sees asks the server for nothing. */
+export function useVisible(): boolean {
+  const [visible, set] = useState(!document.hidden);
+  useEffect(() => {
+    const look = () => set(!document.hidden);
+    document.addEventListener('visibilitychange', look);
+    return () => document.removeEventListener('visibilitychange', look);
+  }, []);
+  return visible;
+}
+
 /** An answer of the server, asked for again each `every_s` and whenever `occasion` changes. */
 export function useAnswer<T>(
   desk: Desk,
@@ -37,7 +53,11 @@ export function useAnswer<T>(
 ): { answer: T | null; problem: string } {
   const [got, set] = useState<{ answer: T | null; problem: string }>({ answer: null, problem: '' });
   const [round, next] = useReducer((n: number) => n + 1, 0);
+  const visible = useVisible();
   useEffect(() => {
+    if (!visible) {
+      return;
+    }
     let gone = false;
     ask<T>(desk.settings, 'GET', path).then(
       answer => gone || set({ answer, problem: '' }),
@@ -48,6 +68,30 @@ export function useAnswer<T>(
       gone = true;
       window.clearTimeout(timer);
     };
-  }, [desk, path, occasion, round, every_s]);
+  }, [desk, path, occasion, round, every_s, visible]);
   return got;
+}
+
+/** The last half hour; after the first time only what is new is asked for. */
+export function useHistory(desk: Desk): History | null {
+  const [history, set] = useState<History | null>(null);
+  const known = useRef<History | null>(null);
+  const visible = useVisible();
+  const { link } = desk.stream;
+  useEffect(() => {
+    const look = async () => {
+      const latest = known.current?.points.at(-1)?.at ?? 0;
+      const news = await ask<History>(desk.settings, 'GET', `history?after=${latest}`);
+      known.current = joined(known.current, news);
+      set(known.current);
+    };
+    if (!visible || link !== 'live') {
+      return;
+    }
+    const quietly = () => void look().catch(() => undefined); // the stream tells of a broken line
+    quietly();
+    const timer = window.setInterval(quietly, HISTORY_EVERY_S * 1000);
+    return () => window.clearInterval(timer);
+  }, [desk, visible, link]);
+  return history;
 }
