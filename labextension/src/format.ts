@@ -41,7 +41,7 @@ export function took(seconds: number): string {
 /** When a waiting job starts: "any moment", "in 20 s", "in 3 min". */
 export function startsIn(seconds: number | null, trans: Trans): string {
   if (seconds === null) {
-    return trans.__('start unknown');
+    return trans.__('waits');
   }
   return seconds < 1.5 ? trans.__('any moment') : trans.__('in %1', span(seconds));
 }

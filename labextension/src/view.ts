@@ -65,7 +65,9 @@ export function bars(room: Room, trans: Trans): Bar[] {
     return {
       device: device.id,
       title: device.name === device.id ? device.id : `${device.id} · ${device.name}`,
-      used: amountOf(device.total_bytes - device.free_bytes, device.total_bytes),
+      used: device.total_bytes
+        ? amountOf(device.total_bytes - device.free_bytes, device.total_bytes)
+        : '', // nobody knows before its worker stands ready
       note: deviceNote(device, room, trans),
       parts: parts.map(part => ({ ...part, share: whole ? part.bytes / whole : 0 }))
     };
@@ -282,6 +284,8 @@ function waitWords(job: Waiting, now: number, trans: Trans): string {
       return trans.__('paused');
     case 'download':
       return trans.__('model downloads');
+    case 'device':
+      return trans.__('GPU starts');
     default:
       return startsIn(waitLeft(job, now), trans);
   }
@@ -297,7 +301,9 @@ function waitLeft(job: Waiting, now: number): number | null {
 export function statusLine(room: Room, isMine: IsMine, now: number, trans: Trans): string {
   const total = room.devices.reduce((sum, device) => sum + device.total_bytes, 0);
   const free = room.devices.reduce((sum, device) => sum + Math.max(0, device.free_bytes), 0);
-  const words = [trans.__('GPU %1', amountOf(total - free, total))];
+  const words = [
+    total ? trans.__('GPU %1', amountOf(total - free, total)) : trans.__('GPU starting')
+  ];
   if (room.paused) {
     words.push(trans.__('paused'));
   }

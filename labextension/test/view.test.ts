@@ -137,7 +137,7 @@ describe('the queue', () => {
     expect(lines.map(({ who, words, mine }) => [who, words, mine])).toEqual([
       ['Ada', 'step 5 of 20', false],
       ['Grace', 'in 12 s', false],
-      ['Ada', 'start unknown', true]
+      ['Ada', 'waits', true]
     ]);
     expect(lines[0]?.progress).toBe(0.25);
   });
@@ -161,6 +161,14 @@ describe('the status bar', () => {
     expect(statusLine(now, each => each.id === 'c', 110, trans)).toBe(
       'GPU 50/80 GB · 3 waiting · you: place 3, in 10 s'
     );
+  });
+
+  test('says nothing of a memory that is not known yet', () => {
+    const starting = room({
+      devices: [device({ state: 'starting', total_bytes: 0, free_bytes: 0 })]
+    });
+    expect(statusLine(starting, nobody, 100, trans)).toBe('GPU starting');
+    expect(bars(starting, trans)[0]).toMatchObject({ used: '', note: 'starting …' });
   });
 
   test('a job of mine that runs counts more than one that waits', () => {

@@ -62,17 +62,18 @@ export function DoingHere({ desk, children }: React.PropsWithChildren<{ desk: De
   );
 }
 
-/** A button for an action. */
-export function Do({ action }: { action: Action }) {
+/** A button for an action; `sign` stands for its label where there is little room. */
+export function Do({ action, sign }: { action: Action; sign?: string }) {
   const { act } = useDoing();
   return (
     <button
       type="button"
-      className="jp-wg-do"
-      title={action.before}
+      className={`jp-wg-do${sign ? ' jp-mod-short' : ''}`}
+      title={sign ? action.title : action.before}
+      aria-label={action.label}
       onClick={() => void act(action)}
     >
-      {action.label}
+      {sign ?? action.label}
     </button>
   );
 }

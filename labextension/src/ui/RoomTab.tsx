@@ -37,7 +37,7 @@ export function RoomTab({ desk, room }: { desk: Desk; room: Room }) {
         trans={trans}
         tools={line => {
           const job = jobs.find(each => each.id === line.id);
-          return job && <Do action={cancelJob(job, trans)} />;
+          return job && <Do action={cancelJob(job, trans)} sign="✕" />;
         }}
       />
       <Devices desk={desk} room={room} />
