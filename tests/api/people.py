@@ -81,6 +81,18 @@ class Person:
         self.until(has_ended)
         return self.get(f"api/jobs/{job}")
 
+    def evict(self, model: str) -> None:
+        """Makes a model leave as soon as nobody uses it any more; nothing where it is absent."""
+
+        def told_to_leave(_: dict[str, Any]) -> bool:
+            if model not in self.slots():
+                return True
+            answer = self.http.post(f"api/models/{model}/evict")
+            return answer.status_code != 409 or answer.json()["error"]["kind"] != "model_in_use"
+
+        self.until(told_to_leave)
+        self.until(lambda _: model not in self.slots())
+
     def slots(self, device: str = "") -> dict[str, str]:
         """State of each model that is on a device (or on any)."""
         return {

@@ -71,8 +71,7 @@ def test_the_instructor_clicks_and_what_hurts_asks_first(
 ) -> None:
     with Person(server, "Ada") as ada:
         for model in ada.slots():  # of an earlier test
-            ada.http.post(f"api/models/{model}/evict").raise_for_status()
-        ada.until(lambda event: not ada.slots())
+            ada.evict(model)
     lab = open_lab([ADMIN.format(url=server.url, token=server.token), "wg.Admin()", "wg.Status()"])
     refusal = lab.run(0).locator(".wg-refusal")
     expect(refusal).to_contain_text("the instructor's right")
