@@ -106,3 +106,12 @@ def test_the_same_events_give_the_same_effects() -> None:
         return room.said
 
     assert play() == play()
+
+
+def test_slots_can_be_looked_at_without_the_queue() -> None:
+    room = stage(gb=40)
+    room.load("a")
+    for _ in range(3):
+        room.submit("b")
+    assert room.conductor.slots(room.now) == room.conductor.snapshot(room.now).slots
+    assert [slot.model for slot in room.conductor.slots(room.now)] == ["a"]

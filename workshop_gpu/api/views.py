@@ -109,7 +109,7 @@ class Views:
         return self._model(self._runtime.catalogue.get(model), self._runtime.snapshot())
 
     def _slots(self) -> list[schemas.Slot]:
-        return [slot_of(view) for view in self._runtime.snapshot().slots]
+        return [slot_of(view) for view in self._runtime.slots()]
 
     def _model(self, spec: ModelSpec, now: effects.Snapshot) -> schemas.Model:
         local, policy = self._runtime.catalogue.local(spec.id), self._runtime.policy

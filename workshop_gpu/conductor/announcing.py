@@ -46,17 +46,22 @@ class Affects(Enum):
     TIME = "all, by the passing of time"
 
 
+def slots(state: State, now: float) -> tuple[SlotView, ...]:
+    """All slots, which costs the same however many jobs wait."""
+    return tuple(
+        slot_view(state, slot, now)
+        for device in state.devices.values()
+        for slot in device.slots.values()
+    )
+
+
 def snapshot(state: State, now: float) -> Snapshot:
     """Everything, at one moment."""
     waiting = list(state.queue)
     foreseen = forecast(state, waiting, now, len(state.lanes))
     return Snapshot(
         devices=tuple(device_view(device) for device in state.devices.values()),
-        slots=tuple(
-            slot_view(state, slot, now)
-            for device in state.devices.values()
-            for slot in device.slots.values()
-        ),
+        slots=slots(state, now),
         jobs=tuple(waiting_views(state, waiting, foreseen))
         + tuple(job_view(state, job) for job in state.running.values()),
         holds=tuple(hold_view(hold, now) for hold in state.holds),

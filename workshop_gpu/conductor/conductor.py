@@ -7,7 +7,7 @@ import msgspec
 from workshop_gpu.conductor import dispatch, granting
 from workshop_gpu.conductor.accounts import Accounts
 from workshop_gpu.conductor.admission import living_hold, verdict
-from workshop_gpu.conductor.announcing import Affects, snapshot
+from workshop_gpu.conductor.announcing import Affects, slots, snapshot
 from workshop_gpu.conductor.changes import Changes
 from workshop_gpu.conductor.effects import (
     Effect,
@@ -15,6 +15,7 @@ from workshop_gpu.conductor.effects import (
     HoldView,
     JobView,
     ReservationView,
+    SlotView,
     Snapshot,
 )
 from workshop_gpu.conductor.estimates import Estimates
@@ -173,6 +174,10 @@ class Conductor:
     def snapshot(self, now: float) -> Snapshot:
         """Everything, at this moment."""
         return snapshot(self._state, now)
+
+    def slots(self, now: float) -> tuple[SlotView, ...]:
+        """The slots alone, at this moment."""
+        return slots(self._state, now)
 
     def job(self, job: str) -> JobView | None:
         """A job that is still remembered, as it was announced last, at its place of now."""

@@ -375,6 +375,10 @@ class Runtime:
     def snapshot(self) -> effects.Snapshot:
         return self._conductor.snapshot(time.monotonic())
 
+    def slots(self) -> tuple[effects.SlotView, ...]:
+        """What `snapshot` has of slots, without a look at the queue."""
+        return self._conductor.slots(time.monotonic())
+
     def now(self) -> float:
         """Seconds since 1970."""
         return time.time()
@@ -454,7 +458,7 @@ class Runtime:
 
     def _prepare(self) -> protocol.Prepare:
         """What a card's worker should build ahead. On a CPU weights do not come faster for it."""
-        there = (slot.model for slot in self.snapshot().slots)
+        there = (slot.model for slot in self.slots())
         return protocol.Prepare("cuda", likely_sources(self.catalogue, there))
 
     def _member(self, job: str, placement: str) -> protocol.BatchMember:
