@@ -65,7 +65,7 @@ class RequestTooLarge(WorkshopError):
 
     def __init__(self, size_bytes: int, limit_bytes: int) -> None:
         super().__init__(
-            f"The request has {size_bytes} bytes; {limit_bytes} are allowed.",
+            f"The request has {size_bytes} bytes, and at most {limit_bytes} are read. Send less.",
             size_bytes=size_bytes,
             limit_bytes=limit_bytes,
         )
@@ -105,7 +105,10 @@ class ImageUnknown(WorkshopError):
 
     def __init__(self, job: str, index: int, images: int) -> None:
         super().__init__(
-            f'The job "{job}" has no image {index}; it has {images}.', job=job, images=images
+            f'The job "{job}" has no image {index}; it has {images}, counted from 0. Wait until '
+            "it is done, or ask for a lower number.",
+            job=job,
+            images=images,
         )
 
 

@@ -103,7 +103,9 @@ def _begun(
     if "image" not in accepts:
         raise ImagesNotAccepted(model, "start images")
     if params.batch > 1:
-        raise InvalidRequest("batch", "a picture with a start image is always drawn alone")
+        raise InvalidRequest(
+            "batch", "a picture with a start image is always drawn alone; leave it out"
+        )
     if mask is not None:
         if "mask" not in accepts:
             raise ImagesNotAccepted(model, "masks")

@@ -119,9 +119,9 @@ class WorkshopHandler(APIHandler):
             problem, _, place = str(error).partition(" - at `$.")
             raise InvalidRequest(place.rstrip("`") or "body", problem) from None
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise NotJSON(f"The request's body is not JSON: {error}") from None
+            raise NotJSON(f"The request's body is not JSON ({error}). Send JSON.") from None
         except RecursionError:
-            raise NotJSON("The request's body is nested too deeply.") from None
+            raise NotJSON("The request's body is nested too deeply. Send it flatter.") from None
 
     def answer(self, value: object, status: int = 200) -> None:
         """Ends the request with a struct as JSON."""

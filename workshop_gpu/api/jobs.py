@@ -43,7 +43,9 @@ class JobsHandler(WorkshopHandler):
         views = await self.views()
         if self.get_query_argument("all", "") not in ("", "0"):
             if not await self.is_admin():
-                raise NotAllowed("Only the instructor sees everybody's jobs.")
+                raise NotAllowed(
+                    "Only the instructor sees everybody's jobs. Ask for yours, without ?all."
+                )
             self.answer(JobList(views.all_jobs()))
         else:
             self.answer(JobList(views.my_jobs()))
@@ -55,9 +57,13 @@ class JobsHandler(WorkshopHandler):
         spec = self.runtime.catalogue.get(request.model)
         priority = Priority[request.priority.upper()]
         if priority < Priority.NORMAL and not await self.is_admin():
-            raise NotAllowed(f'Only the instructor may submit with priority "{request.priority}".')
+            raise NotAllowed(
+                f'Only the instructor may submit with priority "{request.priority}". Leave it out.'
+            )
         if request.placement and not await self.is_admin():
-            raise NotAllowed("Only the instructor may say how a model is placed.")
+            raise NotAllowed(
+                "Only the instructor may say how a model is placed. Leave placement out."
+            )
         record = await self._known(request, spec)
         if record is None:
             params = self._complete(request, spec)

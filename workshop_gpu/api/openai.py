@@ -168,7 +168,9 @@ class OpenAIDrawingHandler(OpenAIHandler):
         for spec in self.offered():
             if needed in self.accepts(spec):
                 return spec
-        raise InvalidRequest("model", f"no model that takes {needed} is offered at present")
+        raise InvalidRequest(
+            "model", f"no model that takes {needed} is offered at present; ask the instructor"
+        )
 
     def accepts(self, spec: ModelSpec) -> tuple[str, ...]:
         """What the model makes pictures from."""

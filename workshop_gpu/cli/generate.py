@@ -86,7 +86,9 @@ def _targets(output: Path | None, spec: ModelSpec, params: GenerateParams) -> li
     if output.suffix.lower() != ".png":
         raise InvalidRequest("output", f"{output} must end in .png")
     if not output.parent.is_dir() or not os.access(output.parent, os.W_OK):
-        raise InvalidRequest("output", f"{output.parent} is no folder that can be written to")
+        raise InvalidRequest(
+            "output", f"{output.parent} is no folder that can be written to; name another"
+        )
     if params.images == 1:
         return [output]
     numbers = range(1, params.images + 1)
@@ -97,7 +99,9 @@ def _write(target: Path, image: bytes) -> None:
     try:
         target.write_bytes(image)
     except OSError as error:
-        raise InvalidRequest("output", f"{target} was not written: {error.strerror}") from None
+        raise InvalidRequest(
+            "output", f"{target} was not written ({error.strerror}); name another place"
+        ) from None
 
 
 def _fetch(catalogue: Catalogue, spec: ModelSpec, line: ProgressLine) -> None:

@@ -129,7 +129,9 @@ def _plot(target: Path, rows: list[Row]) -> None:
     try:
         target.write_text(picture(points), encoding="utf-8")
     except OSError as error:
-        raise InvalidRequest("plot", f"{target} was not written: {error.strerror}") from None
+        raise InvalidRequest(
+            "plot", f"{target} was not written ({error.strerror}); name another place"
+        ) from None
     print(target, file=sys.stderr)
 
 

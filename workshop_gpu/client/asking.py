@@ -88,7 +88,8 @@ def request_again(made: Metadata) -> schemas.GenerateRequest:
         raise BadRequest(
             "invalid_request",
             "image: this picture does not say how it was made. Only pictures made here "
-            "can be made again, and only as long as no other program has rewritten the file.",
+            "can be made again, and only as long as no other program has rewritten the file. Give "
+            "another one.",
             {"field": "image"},
         )
     start_image = made.get("start_image", "")

@@ -20,6 +20,14 @@ if TYPE_CHECKING:
     from workshop_gpu.client.widgets.compare import Compare
 
 _CELL_PX = 256
+_PLURALS = {
+    "prompt": "prompts",
+    "model": "models",
+    "steps": "numbers of steps",
+    "guidance": "guidances",
+    "strength": "strengths",
+    "seed": "seeds",
+}
 
 
 class Grid:
@@ -91,7 +99,9 @@ class Grid:
         return iter(self.images)
 
     def __repr__(self) -> str:
-        varied = ", ".join(f"{len(axis.values)} {axis.name}s" for axis in self.axes if axis.varies)
+        varied = ", ".join(
+            f"{len(axis.values)} {_PLURALS[axis.name]}" for axis in self.axes if axis.varies
+        )
         return f"<Grid of {varied or '1 picture'}: {self._line()}>"
 
     def _line(self) -> str:
@@ -164,7 +174,9 @@ class Grid:
                 if alike and other.values[axis.name] == right and one.image and other.image:
                     pairs.append((one, other))
         if not pairs:
-            raise _bad(f"no picture of {left} and of {right} was made with all else alike.")
+            raise _bad(
+                f"no pictures of {left} and {right} were made with all else alike. Make both first."
+            )
         varied = [each for each in self.axes if each.varies and each is not axis]
         return Compare(axis, (left, right), varied, pairs)
 

@@ -158,7 +158,7 @@ class Http:
         except (msgspec.ValidationError, msgspec.DecodeError) as problem:
             raise ConnectionLost(
                 f"{response.url} answered something that this version does not understand "
-                f"({problem}). Is Workshop GPU as new in this notebook as in the server?"
+                f"({problem}). Install the same version of Workshop GPU here and there."
             ) from problem
 
     def _lost(self, problem: httpx.HTTPError) -> ConnectionLost:

@@ -109,7 +109,9 @@ class JobHandle:
         if job.state == "failed":
             error = job.error
             if error is None:
-                raise JobFailed("failed", "the server gave no reason.")
+                raise JobFailed(
+                    "failed", "the server gave no reason. Try again, or tell the instructor."
+                )
             raise refusal(error.kind, error.message, error.facts, JobFailed)
         return self._patiently(self.images)
 

@@ -296,7 +296,9 @@ class WorkshopMagics(Magics):
 
     def _drop(self, model: str | None) -> None:
         if model is not None and model not in self._held:
-            raise UsageError(f"You have no hold on {model:.80}. {self._held_words()}")
+            raise UsageError(
+                f"You have no hold on {model:.80}: look with %hold. {self._held_words()}"
+            )
         for name in [model] if model is not None else list(self._held):
             held = self._held.pop(name)
             held.drop()

@@ -154,5 +154,7 @@ def find_device(gpu: object, devices: Sequence[schemas.Device]) -> str | None:
                 return device.id
     there = ", ".join(device.id for device in devices) or "none"
     raise BadRequest(
-        "invalid_request", f"gpu={gpu!r:.60}: this server has {there}.", {"field": "gpu"}
+        "invalid_request",
+        f"gpu={gpu!r:.60}: choose one that this server has: {there}.",
+        {"field": "gpu"},
     )

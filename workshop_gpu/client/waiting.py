@@ -22,8 +22,8 @@ def wait_with_bar(handle: JobHandle, *, show: bool) -> list[GeneratedImage]:
                 handle.cancel()
             except ClientError as problem:
                 raise Interrupted(
-                    f"the job {handle.id} may go on, for it could not be cancelled: "
-                    f"{problem.message}"
+                    f"the job {handle.id} may go on, for it could not be cancelled "
+                    f"({problem.message}). Try %cancel."
                 ) from None
             raise Interrupted("the job was cancelled.") from None
 

@@ -46,7 +46,7 @@ def check_job(state: State, event: JobSubmitted, now: float) -> None:
         if value < 1:
             raise InvalidRequest(field, "must be at least 1", value=value)
     if state.job(event.job) is not None:
-        raise InvalidRequest("job", "this id was given already", job=event.job)
+        raise InvalidRequest("job", "this id was given already; make a new one", job=event.job)
     check_offered(state, event.model)
     size = Size(event.pixels, event.batch, event.steps, event.placement)
     check_memory(state, event.model, size)
@@ -63,7 +63,7 @@ def check_hold(state: State, event: HoldTaken, now: float) -> None:
     )
     check_ttl(event.ttl_s)
     if event.hold in state.holds or event.hold in state.ended_holds:
-        raise InvalidRequest("hold", "this id was given already", hold=event.hold)
+        raise InvalidRequest("hold", "this id was given already; make a new one", hold=event.hold)
     check_wanted(state, event)
     _check_failures(state, event.model, now)
 
@@ -203,7 +203,7 @@ def usable_devices(state: State, only: str | None = None) -> list[Device]:
 def why_no_device(state: State) -> str:
     """In words, what became of each device."""
     reasons = [f"{device.name}: {device.reason}" for device in state.devices.values()]
-    return "; ".join(reasons) or "this server has none. Ask the instructor."
+    return "; ".join(reasons) or "this server has none"
 
 
 def verdict(state: State, job: Job) -> ErrorReport | None:

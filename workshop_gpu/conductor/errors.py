@@ -120,7 +120,11 @@ class ModelUnavailable(WorkshopError):
     kind = "model_unavailable"
 
     def __init__(self, model: str, problem: str) -> None:
-        super().__init__(f'The model "{model}" cannot be used: {problem}', model=model)
+        super().__init__(
+            f'The model "{model}" cannot be used: {problem} Pick another one, or tell the '
+            "instructor.",
+            model=model,
+        )
 
 
 class ModelTooLarge(WorkshopError):
@@ -209,7 +213,9 @@ class JobUnknown(WorkshopError):
 
     def __init__(self, job: str) -> None:
         super().__init__(
-            f'You have no job "{job}". It may have expired, or be somebody else\'s.', job=job
+            f'You have no job "{job}". It may have expired, or be somebody else\'s. wg.jobs() '
+            "shows yours.",
+            job=job,
         )
 
 
@@ -230,7 +236,7 @@ class HoldUnknown(WorkshopError):
     kind = "hold_unknown"
 
     def __init__(self, hold: str) -> None:
-        super().__init__(f'You have no hold "{hold}".', hold=hold)
+        super().__init__(f'You have no hold "{hold}". Take one with wg.hold.', hold=hold)
 
 
 class HoldEnded(WorkshopError):
@@ -261,7 +267,10 @@ class ReservationUnknown(WorkshopError):
     kind = "reservation_unknown"
 
     def __init__(self, reservation: str) -> None:
-        super().__init__(f'You have no reservation "{reservation}".', reservation=reservation)
+        super().__init__(
+            f'You have no reservation "{reservation}". Ask for one with wg.reserve.',
+            reservation=reservation,
+        )
 
 
 class ReservationEnded(WorkshopError):
@@ -346,7 +355,10 @@ class NoDevice(WorkshopError):
     kind = "no_device"
 
     def __init__(self, problem: str) -> None:
-        super().__init__(f"No GPU can take work: {problem}")
+        super().__init__(
+            f"No GPU can take work: {problem.rstrip('.')}. Try again in a minute; if it stays so, "
+            "tell the instructor."
+        )
 
 
 class OutOfMemory(WorkshopError):
@@ -401,7 +413,11 @@ class LoadFailed(WorkshopError):
     kind = "load_failed"
 
     def __init__(self, model: str, problem: str) -> None:
-        super().__init__(f'"{model}" could not be loaded: {problem}', model=model)
+        super().__init__(
+            f'"{model}" could not be loaded: {problem.rstrip(".")}. Pick another one, or tell '
+            "the instructor.",
+            model=model,
+        )
 
 
 class GenerationFailed(WorkshopError):
@@ -410,7 +426,11 @@ class GenerationFailed(WorkshopError):
     kind = "generation_failed"
 
     def __init__(self, model: str, problem: str) -> None:
-        super().__init__(f'"{model}" failed while generating: {problem}', model=model)
+        super().__init__(
+            f'"{model}" failed while generating: {problem.rstrip(".")}. Try other settings; if '
+            "it goes on, tell the instructor.",
+            model=model,
+        )
 
 
 class WorkerLost(WorkshopError):
@@ -420,7 +440,8 @@ class WorkerLost(WorkshopError):
 
     def __init__(self, what: str, reason: str, deaths: int, log: str = "") -> None:
         super().__init__(
-            f"{what} ended the GPU worker{' twice' if deaths > 1 else ''} ({reason}).",
+            f"{what} ended the GPU worker{' twice' if deaths > 1 else ''} ({reason}). Try "
+            "again with other settings; if it goes on, tell the instructor.",
             reason=reason,
             deaths=deaths,
             log=log,

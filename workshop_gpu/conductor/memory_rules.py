@@ -19,7 +19,9 @@ def check_memory(state: State, model: str, size: Size) -> None:
     if not has_ladder(state, model):
         if placement not in ("", AUTO, "resident") or memory.placement not in (AUTO, "resident"):
             raise InvalidPlacement(
-                model, "placement", "what its parts take is not known before it was loaded once"
+                model,
+                "placement",
+                "what its parts take is not known before it was loaded once; load it first",
             )
         return
     _check_device(state, model)
@@ -93,10 +95,12 @@ def _check_rungs(state: State, model: str, placement: str) -> None:
     streams = bool(denoiser and len(denoiser.blocks_bytes) > 2)
     if all(rung.streams is not Streams.NOTHING for rung in rungs) and not streams:
         raise InvalidPlacement(
-            model, "placement", "it has no repeated blocks that could be streamed"
+            model, "placement", "it has no repeated blocks that could be streamed; choose another"
         )
     if all(rung.placement.tiled for rung in rungs) and VAE not in roles:
-        raise InvalidPlacement(model, "placement", "it has no VAE that could work in tiles")
+        raise InvalidPlacement(
+            model, "placement", "it has no VAE that could work in tiles; choose another"
+        )
 
 
 def _check_cap(state: State, model: str, size: Size) -> None:

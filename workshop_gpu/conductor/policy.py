@@ -53,7 +53,8 @@ class Policy(msgspec.Struct, frozen=True):
             raise InvalidPolicy(
                 "min_residency_s",
                 f"{self.min_residency_s:g} s is longer than patience_s ({self.patience_s:g} s): "
-                "a model that has waited for the patience is loaded whatever is there",
+                "a model that has waited for the patience is loaded whatever is there; take at "
+                "most the patience",
             )
         for model, keep_s in self.keep_warm_s.items():
             if keep_s != -1.0:
@@ -63,7 +64,7 @@ class Policy(msgspec.Struct, frozen=True):
         self._check_names()
         for model in self.withdrawn:
             if self.pinned.get(model):
-                raise InvalidPolicy("pinned", f"{model} is withdrawn, so it cannot be pinned too")
+                raise InvalidPolicy("pinned", f"{model} is withdrawn; offer it before you pin it")
 
     def _check_names(self) -> None:
         named: dict[str, Mapping[str, object]] = {
@@ -75,10 +76,10 @@ class Policy(msgspec.Struct, frozen=True):
         }
         for field, names in named.items():
             if len(names) > _MAX_ENTRIES:
-                raise InvalidPolicy(field, f"has more than {_MAX_ENTRIES} entries")
+                raise InvalidPolicy(field, f"must have at most {_MAX_ENTRIES} entries")
             for name in names:
                 if name_problem(name):
-                    raise InvalidPolicy(field, f"a name in it {name_problem(name)}")
+                    raise InvalidPolicy(field, f"a name in it {name_problem(name)}; change it")
         for field, reasons in (("withdrawn", self.withdrawn.values()), ("paused", [self.paused])):
             if any(len(text) > MAX_REASON_LENGTH or not text.isprintable() for text in reasons):
                 problem = f"a reason is one line of at most {MAX_REASON_LENGTH} characters"

@@ -162,7 +162,7 @@ def check(state: State, event: ReservationAsked) -> None:
         device=event.device,
     )
     if event.reservation in state.reservations or event.reservation in state.ended_reservations:
-        raise InvalidRequest("reservation", "this id was given already")
+        raise InvalidRequest("reservation", "this id was given already; make a new one")
     if event.size_bytes is not None and event.size_bytes <= 0:
         raise InvalidRequest("size_bytes", "must be above 0", value=event.size_bytes)
     if event.ttl_s is not None:

@@ -46,7 +46,10 @@ class NoHelpAsked(WorkshopError):
     kind = "no_help_asked"
 
     def __init__(self) -> None:
-        super().__init__("No hand is raised: the call for help was answered or withdrawn already.")
+        super().__init__(
+            "No hand is raised: the call for help was answered or withdrawn already. "
+            "Raise it again with wg.room.help()."
+        )
 
 
 class Classroom:

@@ -60,7 +60,7 @@ def find_devices(wanted: list[str]) -> list[DeviceConfig]:
             by_index = {str(card.index): card for card in cards}
             if rest not in by_index:
                 there = ", ".join(f"cuda:{index}" for index in by_index) or "none"
-                raise InvalidRequest("devices", f'no GPU "{entry}" here (there: {there})')
+                raise InvalidRequest("devices", f'no GPU "{entry}" here; choose one of {there}')
             found.append(_card(by_index[rest]))
         elif kind == "cpu":
             found.append(_cpu(len(found), rest))
@@ -70,7 +70,7 @@ def find_devices(wanted: list[str]) -> list[DeviceConfig]:
             )
     ids = [device.id for device in found]
     if len(set(ids)) != len(ids):
-        raise InvalidRequest("devices", f"a device is named twice: {', '.join(ids)}")
+        raise InvalidRequest("devices", f"name each device once, not {', '.join(ids)}")
     if not found:
         raise InvalidRequest("devices", 'the list is empty; write "auto" to use what is there')
     return found

@@ -57,7 +57,7 @@ def _checked(image: Image.Image, field: str) -> Header:
         raise _too_many_pixels(field)
     if min(width, height) < LEAST_SIDE:
         raise InvalidRequest(
-            field, f"{width} x {height} pixels are too few; each side needs {LEAST_SIDE}"
+            field, f"{width} x {height} pixels are too few; each side must have {LEAST_SIDE}"
         )
     if image.format in _MAY_MOVE and getattr(image, "n_frames", 1) > 1:
         raise InvalidRequest(field, "this picture moves; send one frame of it")

@@ -18,7 +18,10 @@ class NotCleared(WorkshopError):
     kind = "not_cleared"
 
     def __init__(self, device: str) -> None:
-        super().__init__(f"{device} is not cleared: it works for the room.", device=device)
+        super().__init__(
+            f"{device} is not cleared: it works for the room, so there is nothing to open.",
+            device=device,
+        )
 
 
 class Reservations:

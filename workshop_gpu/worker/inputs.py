@@ -37,21 +37,17 @@ def read_inputs(files: InputFiles, params: GenerateParams) -> Inputs | None:
     if files.mask:
         mask = _upright(files.mask, "mask", "black").convert("L")
         if mask.size != image.size:
-            raise errors.InvalidRequest("mask", other_size(mask.size, image.size))
+            raise errors.InvalidRequest(
+                "mask",
+                f"it has {mask.width} x {mask.height} pixels and the start image {image.width} x "
+                f"{image.height}; make both equally large",
+            )
         mask = _fitted(mask, size)
         if mask.getextrema()[1] < 128:  # type: ignore[operator]  # of L it is a pair of numbers
             raise errors.InvalidRequest(
                 "mask", "it is black all over, so nothing would change; paint white what should"
             )
     return Inputs(_fitted(image, size), mask)
-
-
-def other_size(mask: tuple[int, int], image: tuple[int, int]) -> str:
-    """In words, that a mask does not lie on its start image."""
-    return (
-        f"it has {mask[0]} x {mask[1]} pixels and the start image {image[0]} x {image[1]}; "
-        "make both equally large"
-    )
 
 
 def _upright(path: str, field: str, ground: str) -> Image.Image:

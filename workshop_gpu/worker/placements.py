@@ -119,16 +119,19 @@ def streaming_in(placement: Placement, units: Sequence[Unit]) -> Streaming:
 def check_placement(placement: Placement) -> None:
     """Refuse what no model can be placed in here. Raises InvalidRequest."""
     if unknown := {*placement.staged, *placement.on_cpu} - {*ROLES}:
-        raise errors.InvalidRequest("placement", f"there is no role {', '.join(sorted(unknown))}")
+        raise errors.InvalidRequest(
+            "placement",
+            f"there is no role {', '.join(sorted(unknown))}; name some of {', '.join(ROLES)}",
+        )
     if others := sorted({*placement.on_cpu} - {ENCODERS}):
-        problem = f"only {ENCODERS} compute on the CPU, not {', '.join(others)}"
+        problem = f"only {ENCODERS} compute on the CPU; leave {', '.join(others)} out"
         raise errors.InvalidRequest("placement", problem)
     if placement.streamed_bytes < 0:
         raise errors.InvalidRequest("streamed_bytes", "must not be negative")
     if placement.streamed_bytes and placement.buffers < 1:
         raise errors.InvalidRequest("buffers", "must be at least 1")
     if placement.source not in ("", "cpu"):
-        problem = f"weights cannot come from {placement.source} yet, only from host memory"
+        problem = f"weights cannot come from {placement.source} yet; leave it at host memory (cpu)"
         raise errors.InvalidRequest("source", problem)
 
 

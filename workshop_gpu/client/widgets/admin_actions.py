@@ -14,13 +14,17 @@ def _number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise BadRequest("invalid_request", f"{text[:40]!r} is not a number.") from None
+        raise BadRequest(
+            "invalid_request", f"{text[:40]!r} is not a number. Write one such as 30."
+        ) from None
 
 
 def _count(text: str) -> int:
     number = _number(text)
     if not number.is_integer():
-        raise BadRequest("invalid_request", f"{text[:40]!r} is not a whole number.")
+        raise BadRequest(
+            "invalid_request", f"{text[:40]!r} is not a whole number. Write one such as 3."
+        )
     return int(number)
 
 
@@ -70,7 +74,7 @@ ACTIONS: dict[str, tuple[Action, str]] = {
 def act(do: Instructor, name: str, what: str, value: str) -> str:
     """Does it, and says what happened. Raises what the server's refusal stands for."""
     if name not in ACTIONS:
-        raise BadRequest("invalid_request", f"There is no action {name[:40]!r}.")
+        raise BadRequest("invalid_request", f"There is no action {name[:40]!r}. Reload the page.")
     action, says = ACTIONS[name]
     action(do, what, value)
     return says.format(what=what)

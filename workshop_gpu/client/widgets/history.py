@@ -85,7 +85,7 @@ class History:
         job, _, index = key.partition(":")
         images = self._client.job(job).images()
         if not (index.isdecimal() and int(index) < len(images)):
-            raise JobUnknown("job_unknown", "this picture is no longer kept on the server.")
+            raise JobUnknown("job_unknown", "this picture is no longer kept. Make it anew.")
         self.keep(job, images)
         return images[int(index)]
 
