@@ -41,7 +41,7 @@ def load(worker: Any, folder: Path, placement: Placement) -> Any:
     return worker.load(source(folder), lambda *_: None, placement)
 
 
-def run(worker: Any, model: Any) -> tuple[Any, str]:
+def run(worker: Any, model: Any, wanted: Any = WANTED) -> tuple[Any, str]:
     """One job as the engine runs it: what came of it, and the phase that it came to."""
     from workshop_gpu.worker.batch import Batch, Tools
     from workshop_gpu.worker.failures import attempt
@@ -54,7 +54,7 @@ def run(worker: Any, model: Any) -> tuple[Any, str]:
     ours, theirs = socket.socketpair()
     answers: list[Any] = []
     tools = Tools(Link(theirs), Turns(), worker._device, worker.stager)
-    batch = Batch([BatchMember("job", WANTED)], tools, lambda job, came: answers.append(came))
+    batch = Batch([BatchMember("job", wanted)], tools, lambda job, came: answers.append(came))
 
     def record(params: Any, metadata: dict[str, str]) -> ImageRecord:
         return ImageRecord(
@@ -136,6 +136,28 @@ def test_a_vae_that_fails_in_half_precision_decodes_once_more_in_float32(
         component.mend()
     assert model.pipeline.vae.dtype == torch.bfloat16
     assert not model.pipeline.vae.use_tiling
+
+
+def test_the_jobs_next_picture_is_decoded_as_the_first_one_was_to_be(
+    worker: Any, folder: Path
+) -> None:
+    import msgspec
+    import torch
+
+    from workshop_gpu.worker.failures import Success
+
+    model = worker.load(source(folder, dtype="bfloat16"), lambda *_: None, RESIDENT)
+    dtypes = []
+
+    def overflows(module: Any, args: Any, output: Any) -> Any:
+        dtypes.append(output.dtype)
+        return output if output.dtype == torch.float32 else output * torch.nan
+
+    with at_each_call(model.pipeline.vae.decoder, overflows):
+        outcome, _ = run(worker, model, msgspec.structs.replace(WANTED, images=2))
+    assert isinstance(outcome, Success)
+    assert len(outcome.value.files) == 2
+    assert dtypes.count(torch.bfloat16) == 2, "each is tried in the model's own numbers"
 
 
 @pytest.mark.parametrize("colour", [np.nan, 0.25])

@@ -176,6 +176,9 @@ class Course:
             undo()
         self._undo.clear()
         self._leave(ENCODERS, DENOISER, VAE)
+        if self._careful:  # the next picture's call is an ordinary one
+            for component in self._model.with_role(VAE):
+                component.mend()
         if self._model.rotation is not None:
             self._model.rotation.settle()
 
