@@ -66,8 +66,11 @@ def test_cancelling_the_task_cancels_the_job(
             stream.send(schemas.JobEvent(a_job("running", step=1)))
             await looked.wait()
         task.cancel()
-        with pytest.raises(asyncio.CancelledError):
+        with pytest.raises(asyncio.CancelledError) as stopped:
             await task
+        if not submitting:
+            words = stopped.value._render_traceback_()  # type: ignore[attr-defined]
+            assert words == ["Interrupted: the job was cancelled."]
         accept.set()
         assert await asyncio.to_thread(cancelled.wait, 20)
         client.events.learn_job(a_job("cancelled"))

@@ -53,7 +53,13 @@ async def await_with_bar(handle: JobHandle, *, show: bool) -> list[GeneratedImag
             async for progress in handle:
                 watch(progress)
             return await handle
-        except (get_cancelled_exc_class(), KeyboardInterrupt):
+        except (get_cancelled_exc_class(), KeyboardInterrupt) as stopped:
             with CancelScope(shield=True), suppress(ClientError):
                 await to_thread.run_sync(handle.cancel)
+            # It has to stay the very same exception for who cancelled; IPython shows this line.
+            stopped._render_traceback_ = _cancelled_in_words  # type: ignore[attr-defined]
             raise
+
+
+def _cancelled_in_words() -> list[str]:
+    return Interrupted("the job was cancelled.")._render_traceback_()
