@@ -68,9 +68,8 @@ def test_cancelling_the_task_cancels_the_job(
         task.cancel()
         with pytest.raises(asyncio.CancelledError) as stopped:
             await task
-        if not submitting:
-            words = stopped.value._render_traceback_()  # type: ignore[attr-defined]
-            assert words == ["Interrupted: the job was cancelled."]
+        words = stopped.value._render_traceback_()  # type: ignore[attr-defined]
+        assert words == ["Interrupted: the job was cancelled."]
         accept.set()
         assert await asyncio.to_thread(cancelled.wait, 20)
         client.events.learn_job(a_job("cancelled"))

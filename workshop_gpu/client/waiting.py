@@ -36,8 +36,9 @@ async def await_submission(submit: Callable[[], JobHandle]) -> JobHandle:
     pool.shutdown(wait=False)
     try:
         return await to_thread.run_sync(asked.result, abandon_on_cancel=True)
-    except (get_cancelled_exc_class(), KeyboardInterrupt):
+    except (get_cancelled_exc_class(), KeyboardInterrupt) as stopped:
         asked.add_done_callback(_unwanted)
+        _say_so(stopped)
         raise
 
 
@@ -56,10 +57,12 @@ async def await_with_bar(handle: JobHandle, *, show: bool) -> list[GeneratedImag
         except (get_cancelled_exc_class(), KeyboardInterrupt) as stopped:
             with CancelScope(shield=True), suppress(ClientError):
                 await to_thread.run_sync(handle.cancel)
-            # It has to stay the very same exception for who cancelled; IPython shows this line.
-            stopped._render_traceback_ = _cancelled_in_words  # type: ignore[attr-defined]
+            _say_so(stopped)
             raise
 
 
-def _cancelled_in_words() -> list[str]:
-    return Interrupted("the job was cancelled.")._render_traceback_()
+def _say_so(stopped: BaseException) -> None:
+    """IPython shows a line in place of a traceback. It has to stay the very same exception, for
+    who cancelled."""
+    said = Interrupted("the job was cancelled.")
+    stopped._render_traceback_ = said._render_traceback_  # type: ignore[attr-defined]
