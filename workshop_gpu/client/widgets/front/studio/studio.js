@@ -59,8 +59,9 @@ function render({ model, el }) {
   );
   const banner = make("p", { className: "wg-banner", role: "status" });
   widget.on(["_banner"], () => {
-    banner.textContent = widget.get("_banner");
-    banner.hidden = !banner.textContent;
+    const text = widget.get("_banner");
+    banner.hidden = !text;
+    banner.replaceChildren(make("strong", {}, "The instructor: "), text);
   });
   const root = make(
     "div",
