@@ -37,7 +37,8 @@ def test_a_job_id_is_used_once() -> None:
 def test_a_model_leaves_after_its_keep_warm_time() -> None:
     room = stage(model("a", keep_warm_s=60.0))
     room.load("a")
-    assert room.later(59.0) == []
+    told = [type(effect).__name__ for effect in room.later(59.0)]
+    assert told == ["AnnounceWaits"]
     new = room.later(1.0)
     assert effects.EvictModel("gpu0", "a") in new
     new = room.answer()
