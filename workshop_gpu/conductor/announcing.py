@@ -22,7 +22,7 @@ from workshop_gpu.conductor.effects import (
     SlotView,
     Snapshot,
 )
-from workshop_gpu.conductor.forecast import forecast, told, waiting_views
+from workshop_gpu.conductor.forecast import forecast, newcomers, waiting_views
 from workshop_gpu.conductor.reasons import wait_reason, waits_for
 from workshop_gpu.conductor.records import Device, Job, Slot, State
 from workshop_gpu.conductor.reservation_views import reservation_view
@@ -69,7 +69,7 @@ def snapshot(state: State, now: float) -> Snapshot:
             reservation_view(state, each, now) for each in state.reservations.values()
         ),
         policy=state.policy,
-        newcomers_s=told(foreseen.newcomers_s),
+        newcomers_s=newcomers(state, foreseen.play),
     )
 
 

@@ -18,11 +18,11 @@ _HERE = (SlotState.READY, SlotState.LOADING)
 
 
 class Forecast(msgspec.Struct, frozen=True):
-    """Seconds until each of the jobs at the front of the queue starts, in their order, and until
-    one more job of each model would; None where nobody knows."""
+    """Seconds until each of the jobs at the front of the queue starts, in their order, None where
+    nobody knows; and how things stand once they have begun."""
 
     waits_s: list[float | None]
-    newcomers_s: dict[str, float | None]
+    play: Play
 
 
 def waiting_views(state: State, jobs: Sequence[Job], known: Forecast) -> list[JobView]:
@@ -33,11 +33,12 @@ def waiting_views(state: State, jobs: Sequence[Job], known: Forecast) -> list[Jo
     ]
 
 
-def told(newcomers_s: dict[str, float | None], at_least_s: float = 0.0) -> dict[str, float | None]:
-    """The waits of newcomers in the steps in which waits are told."""
+def newcomers(state: State, play: Play, at_least_s: float = 0.0) -> dict[str, float | None]:
+    """How long one more job of each model would wait, in the steps in which waits are told."""
+    waits_s = {name: _newcomer_s(state, name, play) for name in state.models}
     return {
         model: None if wait_s is None else rounded(max(wait_s, at_least_s))
-        for model, wait_s in newcomers_s.items()
+        for model, wait_s in waits_s.items()
     }
 
 
@@ -59,13 +60,14 @@ def forecast(state: State, jobs: list[Job], now: float, most_lanes: int) -> Fore
         in_order.append(turn)
     play = Play(lanes)
     waits_s = [play.take(turn) for turn in in_order]
-    absent = {name for name in state.models if awaits_download(state, name)}
+    names = {turn.model for turn in turns.values() if turn.model in state.models}
+    absent = {name for name in names if awaits_download(state, name)}
     if absent:
         waits_s = [
             None if turn.model in absent else wait_s
             for turn, wait_s in zip(in_order, waits_s, strict=True)
         ]
-    return Forecast(waits_s, {name: _newcomer_s(state, name, play) for name in state.models})
+    return Forecast(waits_s, play)
 
 
 def _newcomer_s(state: State, name: str, play: Play) -> float | None:

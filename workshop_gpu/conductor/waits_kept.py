@@ -7,9 +7,9 @@ between two others waits as long as the one behind it.
 """
 
 from workshop_gpu.conductor.fetching import awaits_download
-from workshop_gpu.conductor.forecast import forecast, told
+from workshop_gpu.conductor.forecast import forecast, newcomers
 from workshop_gpu.conductor.records import Job, State
-from workshop_gpu.conductor.waits import rounded
+from workshop_gpu.conductor.waits import Play, rounded
 
 _FEW = 8
 _AT_LATEST_S = 2.0
@@ -29,14 +29,14 @@ class KeptWaits:
         self._last_s: float | None = None
         """The wait of the last of those places."""
         self._played_s = float("-inf")
-        self._newcomers_s: dict[str, float | None] = {}
+        self._play = Play(())
 
     def play(self, state: State, front: list[Job], ticks: bool, now: float) -> bool:
         """Foresees anew, if it is time; says whether it was."""
         if len(front) > _FEW and not ticks and now - self._played_s < _AT_LATEST_S:
             return False
         foreseen = forecast(state, front, now, _MOST_LANES)
-        waits_s, self._newcomers_s = foreseen.waits_s, foreseen.newcomers_s
+        waits_s, self._play = foreseen.waits_s, foreseen.play
         self._told_s = {
             job.request.job: None if wait_s is None else rounded(wait_s)
             for job, wait_s in zip(front, waits_s, strict=True)
@@ -64,7 +64,7 @@ class KeptWaits:
         behind_s = None
         if len(state.queue) > self._places:
             behind_s = self.further_back(state, len(state.queue) + 1)
-        return told(self._newcomers_s, behind_s or 0.0)
+        return newcomers(state, self._play, behind_s or 0.0)
 
     def further_back(self, state: State, position: int) -> float | None:
         """The wait of a job behind those at the front, as it is told: the mean work of those
