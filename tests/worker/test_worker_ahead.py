@@ -65,6 +65,22 @@ def test_what_is_open_is_not_built_again_until_it_was_closed(folder: Path) -> No
     assert ahead.build(source(folder), "cpu")
 
 
+def test_what_was_opened_while_it_was_built_is_not_kept_beside(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from workshop_gpu.worker import ahead as module
+
+    ahead, build = an_ahead(), module.bare_model
+
+    def opened_meanwhile(plan: Any, turns: Any) -> Any:
+        assert ahead.take(plan) is None
+        return build(plan, turns)
+
+    monkeypatch.setattr(module, "bare_model", opened_meanwhile)
+    assert not ahead.build(source(folder), "cpu")
+    assert not ahead._ready
+
+
 @pytest.mark.parametrize("changed", ["unet/config.json", "vae/diffusion_pytorch_model.safetensors"])
 def test_a_model_whose_files_changed_since_is_built_from_the_new_ones(
     folder: Path, changed: str

@@ -42,6 +42,8 @@ class Ahead:
         self._opened: set[ModelSource] = set()
         self._devices: dict[ModelSource, str] = {}
         """What was ordered, and for which kind of device."""
+        self._lock = threading.Lock()
+        """Of what is ready and what was opened: one thread builds, another takes."""
         self._nothing_else = threading.Event()
         self._nothing_else.set()
 
@@ -59,8 +61,9 @@ class Ahead:
 
     def take(self, plan: Plan) -> BareModel | None:
         """The model, if it was built and its files are still the same; nobody gets it twice."""
-        self._opened.add(plan.source)
-        there = self._ready.pop(plan.source, None)
+        with self._lock:
+            self._opened.add(plan.source)
+            there = self._ready.pop(plan.source, None)
         if there is None or there.plan != plan or there.files != identities_in(plan.path):
             return None
         return there.model
@@ -82,7 +85,10 @@ class Ahead:
             model = bare_model(plan, self._turns)
             if model is None:
                 return False
-            self._ready[source] = _Ready(plan, files, model)
+            with self._lock:
+                if source in self._opened:  # meanwhile: nobody would come for this one
+                    return False
+                self._ready[source] = _Ready(plan, files, model)
         return True
 
     def _work_for_ever(self) -> None:
