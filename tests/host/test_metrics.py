@@ -61,6 +61,12 @@ def test_what_happens_is_counted_by_model_and_outcome():
     assert found["workshop_gpu_evicted_bytes_total", "gpu0"] == 3 * GB
 
 
+def test_memory_that_did_not_come_back_is_not_counted():
+    metrics = metrics_of(stage())
+    metrics.note(Evicted("gpu0", "shapes", -1, "", "", 0.0))
+    assert exported(metrics)["workshop_gpu_evicted_bytes_total", "gpu0"] == 0
+
+
 def test_the_state_is_that_of_the_moment_and_holders_sum_up_to_the_total():
     room = stage(gb=80)
     metrics = metrics_of(room)

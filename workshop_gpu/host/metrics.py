@@ -102,7 +102,7 @@ class Metrics(Collector):
                 self._loads.labels(device, self._label(model), "failed").inc()
             case Evicted(device, model, freed_bytes):
                 self._evictions.labels(device, self._label(model)).inc()
-                self._evicted_bytes.labels(device).inc(freed_bytes)
+                self._evicted_bytes.labels(device).inc(max(0, freed_bytes))
 
     def _job_ended(self, ended: JobEnded) -> None:
         model = self._label(ended.model)
