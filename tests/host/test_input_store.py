@@ -67,7 +67,7 @@ def test_it_is_for_its_sender_and_for_who_has_a_job_with_it(store, jobs):
         store.get("bob", known.id, "start_image")
     jobs.add(a_job(1, BOB, known.id))
     assert store.get("bob", known.id, "start_image") == known
-    assert store.bytes_of(jobs.get(an_id(1)).params) == known.size_bytes
+    assert store.sizes(jobs.get(an_id(1)).params) == {known.id: known.size_bytes}
 
 
 def test_the_next_life_has_what_jobs_refer_to_and_nothing_that_is_cut(store, jobs, tmp_path):
@@ -109,6 +109,47 @@ def test_who_sends_many_keeps_the_latest(store, clock):
     asyncio.run(store.look_after())
     there = [store.path(each.id).exists() for each in known]
     assert there == [each == others for each in known[:8]] + [True] * 32
+
+
+def test_who_sends_very_many_within_a_minute_does_not_fill_the_disk_with_them(
+    store, clock, tmp_path
+):
+    for number in range(100):
+        asyncio.run(store.take("ada", a_picture(number)))
+        assert len(list((tmp_path / "inputs").iterdir())) <= 32 + 64
+    last = asyncio.run(store.take("ada", a_picture(100)))
+    assert store.get("ada", last.id, "start_image") == last
+
+
+def test_what_cannot_be_deleted_stops_nothing(store, clock, tmp_path):
+    (tmp_path / "inputs" / "somebody's folder").mkdir(parents=True)
+    asyncio.run(store.restore())
+    unused = asyncio.run(store.take("ada", a_picture()))
+    store.path(unused.id).unlink()
+    store.path(unused.id).mkdir()
+    clock[0] += 3661
+    asyncio.run(store.look_after())
+    with pytest.raises(InputUnknown):
+        store.get("ada", unused.id, "start_image")
+
+
+def test_only_one_picture_at_a_time_is_decoded(store, monkeypatch):
+    decoded = []
+
+    async def now(function, *given):
+        return function(*given)
+
+    async def scenario():
+        async with store._decoding:
+            waits = asyncio.create_task(store.transparent(b"2", "mask"))
+            await asyncio.sleep(0)
+            assert decoded == []
+        await waits
+
+    monkeypatch.setattr(input_store.anyio.to_thread, "run_sync", now)
+    monkeypatch.setattr(input_store, "transparent_as_white", lambda *given: decoded.append(given))
+    asyncio.run(scenario())
+    assert decoded == [(b"2", "mask")]
 
 
 def test_a_full_disk_is_told_and_leaves_nothing(store, tmp_path, monkeypatch):

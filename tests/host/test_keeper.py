@@ -4,9 +4,11 @@ import asyncio
 import errno
 import time
 
+import msgspec
 import pytest
 
 from tests.host.journals import PARAMS, PNG, a_keeper, an_entry, an_id, read, written
+from tests.host.test_input_store import a_picture
 from tests.host.test_records import view
 from workshop_gpu.conductor.errors import DiskFull
 from workshop_gpu.conductor.events import JobFailed, JobFinished
@@ -221,3 +223,23 @@ def test_pictures_that_no_journal_knows_count_and_go_with_the_rest(tmp_path):
 
     assert asyncio.run(scenario()) == (len(PNG), 0)
     assert list((tmp_path / "images").iterdir()) == []
+
+
+def test_a_picture_that_many_jobs_began_with_counts_once_and_goes_with_the_newest(tmp_path):
+    async def scenario():
+        keeper = a_keeper(tmp_path)
+        known = await keeper._inputs.take("ann", a_picture())
+        for number in range(3):
+            record = a_record(number)
+            record.params = msgspec.structs.replace(PARAMS, start_image=known.id)
+            keeper.records.add(record)
+            keeper.records.update(view(record.id, JobState.DONE))
+            record.ended_at = 100.0 + number
+        return known, list(keeper._kept())
+
+    known, kept = asyncio.run(scenario())
+    assert {each.job: each.image_bytes for each in kept} == {
+        an_id(0): 0,
+        an_id(1): 0,
+        an_id(2): known.size_bytes,
+    }

@@ -5,7 +5,6 @@ As there, what is transparent in the mask is drawn anew; without a mask, what is
 picture; and all of a picture in which nothing is.
 """
 
-import anyio
 import msgspec
 from jupyter_server.auth.decorator import authorized
 from tornado.web import authenticated
@@ -18,7 +17,6 @@ from workshop_gpu.api.openai import ImagesRequest, OpenAIDrawingHandler, asked_f
 from workshop_gpu.api.schemas import Input
 from workshop_gpu.conductor.errors import InvalidRequest
 from workshop_gpu.host.picture_header import MOST_BYTES, read_header
-from workshop_gpu.host.transparency import transparent_as_white
 
 _MOST_FORM_BYTES = 2 * MOST_BYTES + MAX_BODY_BYTES
 
@@ -72,7 +70,7 @@ class OpenAIEditsHandler(OpenAIDrawingHandler):
         if mask is not None:
             read_header(mask, "mask")
         looked_at = (image, "image") if mask is None else (mask, "mask")
-        content = await anyio.to_thread.run_sync(transparent_as_white, *looked_at)
+        content = await self.runtime.inputs.transparent(*looked_at)
         if content is not None:
             return await self._kept(content, "mask")
         if mask is not None:

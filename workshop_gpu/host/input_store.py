@@ -11,6 +11,7 @@ import os
 import re
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
@@ -19,11 +20,14 @@ import msgspec
 from workshop_gpu.conductor.errors import DiskFull, InputUnknown
 from workshop_gpu.host.picture_header import Header, read_header
 from workshop_gpu.host.records import JobRecords
+from workshop_gpu.host.transparency import transparent_as_white
 from workshop_gpu.worker.protocol import GenerateParams, InputFiles
 
 _ID = re.compile(r"[0-9a-f]{64}")
 _UNUSED_S = 3600.0
 _SWEEP_S = 60.0
+_SWEEP_AFTER = 64
+"""So many that were sent since the last time are not left to lie for a minute."""
 _MOST_UNUSED = 32
 """So many that no job refers to may one participant have."""
 
@@ -49,6 +53,9 @@ class InputStore:
         self._disk = asyncio.Lock()
         """What is being written must not be deleted as something old."""
         self._swept_at = 0.0
+        self._taken = 0
+        self._decoding = asyncio.Lock()
+        """A large picture takes hundreds of megabytes once it is decoded: one at a time."""
 
     async def restore(self) -> None:
         """Takes in what earlier lives left."""
@@ -67,7 +74,15 @@ class InputStore:
             sent = self._sent.setdefault(participant, {})
             sent.pop(input_id, None)
             sent[input_id] = time.monotonic()
+            self._taken += 1
+            if self._taken >= _SWEEP_AFTER:
+                await self._sweep()
         return known
+
+    async def transparent(self, content: bytes, field: str) -> bytes | None:
+        """As `transparent_as_white`, in a thread."""
+        async with self._decoding:
+            return await anyio.to_thread.run_sync(transparent_as_white, content, field)
 
     def get(self, participant: str, input_id: str, field: str) -> Input:
         """One of the participant's pictures. Raises InputUnknown."""
@@ -89,20 +104,22 @@ class InputStore:
             str(self.path(params.mask)) if params.mask else "",
         )
 
-    def bytes_of(self, params: GenerateParams) -> int:
-        """What a job's pictures to begin with take on disk."""
+    def sizes(self, params: GenerateParams) -> dict[str, int]:
+        """What a job's pictures to begin with take on disk, in bytes, by their ids."""
         used = (self._known.get(input_id) for input_id in _used(params))
-        return sum(each.size_bytes for each in used if each is not None)
+        return {each.id: each.size_bytes for each in used if each is not None}
 
     async def look_after(self) -> None:
         """Now and then: deletes what is kept no longer."""
-        now = time.monotonic()
-        if now < self._swept_at + _SWEEP_S:
-            return
-        self._swept_at = now
-        async with self._disk:
-            gone = self._forget(now)
-            await anyio.to_thread.run_sync(self._delete, gone)
+        if time.monotonic() >= self._swept_at + _SWEEP_S:
+            async with self._disk:
+                await self._sweep()
+
+    async def _sweep(self) -> None:
+        """For who has the disk."""
+        self._swept_at, self._taken = time.monotonic(), 0
+        gone = self._forget(self._swept_at)
+        await anyio.to_thread.run_sync(self._delete, gone)
 
     def _forget(self, now: float) -> set[str]:
         used = {each for record in self._jobs for each in _used(record.params)}
@@ -154,7 +171,7 @@ class InputStore:
         for path in self._folder.glob("*"):
             header = _header_of(path) if _ID.fullmatch(path.name) else None
             if header is None:
-                path.unlink(missing_ok=True)
+                _remove(path)
                 continue
             size_bytes = path.stat().st_size
             found[path.name] = Input(path.name, header.width, header.height, size_bytes)
@@ -162,7 +179,13 @@ class InputStore:
 
     def _delete(self, inputs: Iterable[str]) -> None:
         for input_id in inputs:
-            (self._folder / input_id).unlink(missing_ok=True)
+            _remove(self._folder / input_id)
+
+
+def _remove(path: Path) -> None:
+    """What cannot be deleted stays, until the server's next life at least: it harms nobody."""
+    with suppress(OSError):
+        path.unlink()
 
 
 def _header_of(path: Path) -> Header | None:

@@ -166,13 +166,25 @@ class Keeper:
         self.image_bytes = sum(kept.image_bytes for kept in self._kept())
 
     def _kept(self) -> Iterator[Kept]:
-        for record in self.records:
-            if record.ended:
-                at = record.ended_at or record.submitted_at
-                saved_bytes = record.saved_bytes if record.saved_images else 0
-                yield Kept(record.id, at, saved_bytes + self._inputs.bytes_of(record.params))
+        """Newest first. A picture that several jobs began with counts once, for the newest: only
+        with that one it goes."""
+        counted: set[str] = set()
+        for record in sorted(filter(_has_ended, self.records), key=_ended_at, reverse=True):
+            began_with = self._inputs.sizes(record.params)
+            size_bytes = record.saved_bytes if record.saved_images else 0
+            size_bytes += sum(began_with[each] for each in began_with.keys() - counted)
+            counted |= began_with.keys()
+            yield Kept(record.id, _ended_at(record), size_bytes)
         for job, pictures in self._orphans.items():
             yield Kept(job, pictures.at, pictures.bytes)
+
+
+def _has_ended(record: JobRecord) -> bool:
+    return record.ended
+
+
+def _ended_at(record: JobRecord) -> float:
+    return record.ended_at or record.submitted_at
 
 
 def _not_saved(error: OSError) -> ErrorReport:
