@@ -91,6 +91,16 @@ def test_a_click_makes_a_picture_that_is_a_trait(studio: Studio, fake: FakeServe
     wait_for(studio, "_faces", lambda faces: "shapes" in faces)
 
 
+def test_a_click_brings_what_was_chosen_just_before_it(studio: Studio, fake: FakeServer) -> None:
+    chosen = {"model": "other", "prompt": "a star", "count": 4, "steps": 5, "seed": None}
+    click(studio, options=chosen)
+    (body,) = wait_for_bodies(fake, 1)
+    assert {name: body[name] for name in ("model", "prompt", "steps", "seed")} | {
+        "count": 4
+    } == chosen
+    assert (body["images"], studio.count) == (4, 4)
+
+
 def test_a_second_click_while_a_picture_is_made_is_refused_in_words(
     studio: Studio, fake: FakeServer
 ) -> None:

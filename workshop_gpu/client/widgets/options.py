@@ -11,6 +11,7 @@ from workshop_gpu.api.schemas import MAX_PROMPT_CHARACTERS
 MAX_SEED = 2**53 - 1
 """The largest whole number that a browser does not round."""
 MAX_GUIDANCE = 100.0
+_WRITTEN = ("prompt", "negative_prompt", "seed", "count")
 _OF_THE_MODEL = ("steps", "guidance", "width", "height")
 
 Choice = dict[str, Any]
@@ -52,6 +53,17 @@ class StudioOptions(anywidget.AnyWidget):
         except traitlets.TraitError as problem:
             self._error = {"title": "That value does not work", "message": str(problem)}
             self.send_state([name for name in sync_data if name in self.keys])
+
+    def _take_options(self, options: Any) -> None:
+        """What stood in the browser at the click: traits that changed just before it may still be
+        on their way. Raises TraitError."""
+        given = options if isinstance(options, dict) else {}
+        if "model" in given:
+            self.model = given["model"]
+        with self.hold_trait_notifications():
+            for name in (*_WRITTEN, *_OF_THE_MODEL):
+                if name in given:
+                    setattr(self, name, given[name])
 
     def _choice(self) -> Choice:
         """The model that is picked; {} where it is not offered any more."""

@@ -130,6 +130,7 @@ class Studio(StudioBeginning):
     def _fulfil(self, wish: dict[str, Any]) -> None:
         match wish:
             case {"wish": "generate"}:
+                self._take_options(wish.get("options"))
                 self._generate_in_a_thread({})
             case {"wish": "again", "key": str(key)}:
                 self._repeat(key, vary=False)

@@ -67,16 +67,22 @@ export function numberFields(widget, chosen) {
     const [width, height] = size.value.split("x").map(Number);
     widget.set({ width: width || null, height: height || null });
   });
-  count.addEventListener("change", () => {
+  /** Takes over what was typed, also where nobody has left the field yet. */
+  function readCount() {
     const most = Number(count.max);
     count.value = Math.min(most, Math.max(1, Math.round(Number(count.value)) || 1));
-    widget.set({ count: Number(count.value) });
-  });
+    if (Number(count.value) !== widget.get("count")) widget.set({ count: Number(count.value) });
+  }
+  count.addEventListener("change", readCount);
   defaults.addEventListener("click", () =>
     widget.set({ steps: null, guidance: null, width: null, height: null }),
   );
   widget.on(["_models", "model", "count", "_start", ...OF_THE_MODEL], show);
-  return { roots: [root, defaults], read: seed.read };
+  const read = () => {
+    readCount();
+    return seed.read();
+  };
+  return { roots: [root, defaults], read };
 }
 
 /** Unlocked, a seed is drawn for each click; the dice and what is typed lock one. */

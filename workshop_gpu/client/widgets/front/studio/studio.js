@@ -12,6 +12,11 @@ import { startImage } from "./start.js";
 import { statusLine } from "./status.js";
 import { wishing } from "./wishes.js";
 
+const OPTIONS = [
+  ...["model", "prompt", "negative_prompt", "seed", "count"],
+  ...["steps", "guidance", "width", "height"],
+];
+
 function render({ model, el }) {
   const widget = watching(model);
   const models = modelPicker(widget);
@@ -19,7 +24,12 @@ function render({ model, el }) {
   const start = startImage(widget, models.chosen);
   const numbers = numberFields(widget, models.chosen);
   const wishes = wishing(widget, () => prompts.read() && numbers.read());
-  const generate = () => wishes.wish({ wish: "generate" });
+  // A wish may overtake traits that changed just before it: so it brings them along.
+  const generate = () =>
+    wishes.wish(() => {
+      const options = Object.fromEntries(OPTIONS.map((name) => [name, widget.get(name)]));
+      return { wish: "generate", options };
+    });
   const status = statusLine(widget, wishes, models.standing);
   const stage = pictures(widget, (text) => {
     prompts.prompt.value = text;

@@ -26,10 +26,10 @@ export function wishing(widget, read) {
     tell();
   }
 
-  /** Generate, again, or vary. */
+  /** Generate, again, or vary; `content` is made once all that was typed was read. */
   function wish(content) {
     if (busy() || !read()) return;
-    widget.send(content);
+    widget.send(typeof content === "function" ? content() : content);
     timer = setTimeout(() => {
       late = true;
       tell();
