@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import io
+import threading
 import time
 
 import msgspec
@@ -13,6 +14,7 @@ from tests.host.journals import PARAMS, an_id
 from workshop_gpu.conductor.errors import DiskFull, InputUnknown
 from workshop_gpu.host import input_store
 from workshop_gpu.host.input_store import InputStore
+from workshop_gpu.host.picture_header import Header
 from workshop_gpu.host.records import JobRecord, JobRecords, Participant
 
 ADA, BOB = Participant("ada", "Ada"), Participant("bob", "Bob")
@@ -133,6 +135,22 @@ def test_what_cannot_be_deleted_stops_nothing(store, clock, tmp_path):
         store.get("ada", unused.id, "start_image")
 
 
+def test_a_file_of_millions_of_parts_does_not_stop_the_server_while_it_is_looked_at(
+    store, monkeypatch
+):
+    threads = []
+
+    def looked_at(content, field):
+        threads.append(threading.get_ident())
+        return Header(16, 24)
+
+    monkeypatch.setattr(input_store, "read_header", looked_at)
+    asyncio.run(store.take("ada", a_picture()))
+    asyncio.run(store.transparent(a_picture(), "mask"))
+    assert len(threads) == 2
+    assert threading.get_ident() not in threads
+
+
 def test_only_one_picture_at_a_time_is_decoded(store, monkeypatch):
     decoded = []
 
@@ -140,13 +158,14 @@ def test_only_one_picture_at_a_time_is_decoded(store, monkeypatch):
         return function(*given)
 
     async def scenario():
-        async with store._decoding:
+        async with store._looking:
             waits = asyncio.create_task(store.transparent(b"2", "mask"))
             await asyncio.sleep(0)
             assert decoded == []
         await waits
 
     monkeypatch.setattr(input_store.anyio.to_thread, "run_sync", now)
+    monkeypatch.setattr(input_store, "read_header", lambda *given: None)
     monkeypatch.setattr(input_store, "transparent_as_white", lambda *given: decoded.append(given))
     asyncio.run(scenario())
     assert decoded == [(b"2", "mask")]

@@ -16,7 +16,7 @@ from workshop_gpu.api.inputs import answer_of
 from workshop_gpu.api.openai import ImagesRequest, OpenAIDrawingHandler, asked_for
 from workshop_gpu.api.schemas import Input
 from workshop_gpu.conductor.errors import InvalidRequest
-from workshop_gpu.host.picture_header import MOST_BYTES, read_header
+from workshop_gpu.host.picture_header import MOST_BYTES
 
 _MOST_FORM_BYTES = 2 * MOST_BYTES + MAX_BODY_BYTES
 
@@ -67,8 +67,6 @@ class OpenAIEditsHandler(OpenAIDrawingHandler):
 
     async def _mask(self, image: bytes, mask: bytes | None) -> Input | None:
         """What is transparent, as a mask of ours."""
-        if mask is not None:
-            read_header(mask, "mask")
         looked_at = (image, "image") if mask is None else (mask, "mask")
         content = await self.runtime.inputs.transparent(*looked_at)
         if content is not None:

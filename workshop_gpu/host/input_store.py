@@ -54,8 +54,9 @@ class InputStore:
         """What is being written must not be deleted as something old."""
         self._swept_at = 0.0
         self._taken = 0
-        self._decoding = asyncio.Lock()
-        """A large picture takes hundreds of megabytes once it is decoded: one at a time."""
+        self._looking = asyncio.Lock()
+        """One picture at a time is looked at: it may take seconds where a file has millions of
+        parts, and hundreds of megabytes once it is decoded."""
 
     async def restore(self) -> None:
         """Takes in what earlier lives left."""
@@ -66,7 +67,8 @@ class InputStore:
 
         Raises InvalidRequest for what is no picture that jobs can begin with, and DiskFull.
         """
-        header = read_header(content, field)
+        async with self._looking:
+            header = await anyio.to_thread.run_sync(read_header, content, field)
         async with self._disk:
             input_id = await anyio.to_thread.run_sync(self._write, content)
             known = Input(input_id, header.width, header.height, len(content))
@@ -80,8 +82,9 @@ class InputStore:
         return known
 
     async def transparent(self, content: bytes, field: str) -> bytes | None:
-        """As `transparent_as_white`, in a thread."""
-        async with self._decoding:
+        """As `transparent_as_white`, of what need not have been looked at. Raises InvalidRequest."""
+        async with self._looking:
+            await anyio.to_thread.run_sync(read_header, content, field)
             return await anyio.to_thread.run_sync(transparent_as_white, content, field)
 
     def get(self, participant: str, input_id: str, field: str) -> Input:
