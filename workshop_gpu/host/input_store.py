@@ -82,7 +82,7 @@ class InputStore:
         return known
 
     async def transparent(self, content: bytes, field: str) -> bytes | None:
-        """As `transparent_as_white`, of what need not have been looked at. Raises InvalidRequest."""
+        """As `transparent_as_white`; nothing of it was looked at yet. Raises InvalidRequest."""
         async with self._looking:
             await anyio.to_thread.run_sync(read_header, content, field)
             return await anyio.to_thread.run_sync(transparent_as_white, content, field)
