@@ -1,5 +1,7 @@
 """Waiting jobs: who is next, positions, waits, limits."""
 
+import msgspec
+
 from tests.conductor.staging import GB, MEGAPIXEL, Stage, model, stage
 from workshop_gpu.conductor import effects, events
 from workshop_gpu.conductor.conductor import Settings
@@ -54,6 +56,19 @@ def test_a_wait_is_unknown_at_first_and_learned_from_runs() -> None:
     room.answer()
     room.submit("a", "ada")
     assert room.job(room.submit("a", "cleo")).expected_wait_s == 10.0
+
+
+def test_a_batch_that_was_never_measured_is_expected_to_take_what_its_jobs_take_alone() -> None:
+    room = stage()
+    room.load("a")
+    for name in ("ada", "bob", "cleo"):
+        asked = room.job_submitted("a", name, job=f"job of {name}")
+        room.tell(msgspec.structs.replace(asked, group="alike"))
+    waiting = room.submit("a", "dan")
+    room.answer()
+    runs = [1 + len(each.others) for each in room.said if isinstance(each, effects.RunJob)]
+    assert runs[-1] == 2
+    assert room.job(waiting).expected_wait_s == 10.0
 
 
 def test_a_wait_shrinks_with_time_in_few_announcements() -> None:

@@ -47,6 +47,8 @@ class Changes:
         state, first = self.state, jobs[0]
         expected_s = state.cost_s(first, len(jobs))
         known_s = state.run_s(first, len(jobs))
+        if known_s is None and (alone_s := state.run_s(first)) is not None:
+            known_s = alone_s * len(jobs)  # together they take no longer than one by one
         slot = device.slots[first.model]
         working_bytes = working_bytes_of(state, first, len(jobs), slot.placement)
         for number, job in enumerate(jobs):
