@@ -36,7 +36,7 @@ docs: $(VENV)/.installed-all
 
 unit: $(VENV)/.installed-all chromium
 	$(BIN)/python labextension/build.py test
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 chromium:
 	@sh scripts/need_chromium.sh

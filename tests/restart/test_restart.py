@@ -19,7 +19,7 @@ from tests.serverprocess import ServerProcess
 from workshop_gpu.client import Client
 from workshop_gpu.client.words import Progress, describe
 
-LONG = {"model": "shapes", "steps": 20}
+LONG = {"model": "shapes", "steps": 40}
 SHORT = {"model": "shapes", "steps": 3}
 
 
@@ -80,15 +80,15 @@ def test_nothing_that_was_accepted_is_lost_when_the_server_is_killed(
     picture = pixels(ada, done)
     start = ada.http.post("api/inputs", content=a_png()).raise_for_status().json()
     begun = {**LONG, "start_image": start["id"]}
-    first = ada.submit(**begun, seed=2, images=2)
-    running(ada, first["id"])
-    waiting = [each.submit(**SHORT, seed=3) for each in (dan, bob, cleo)]
-    unwanted = bob.submit(**SHORT, seed=6)
-    cancelled = bob.http.delete(f"api/jobs/{unwanted['id']}").json()
-    hold = bob.hold("shapes")
-    with RunningKernel(server, "faces.ipynb") as own:
-        with own.person() as notebook:
-            asked = notebook.submit(**SHORT, seed=3)
+    # What takes long comes before the job that must still run when the server is killed.
+    with RunningKernel(server, "faces.ipynb") as own, own.person() as notebook:
+        first = ada.submit(**begun, seed=2, images=2)
+        running(ada, first["id"])
+        waiting = [each.submit(**SHORT, seed=3) for each in (dan, bob, cleo)]
+        unwanted = bob.submit(**SHORT, seed=6)
+        cancelled = bob.http.delete(f"api/jobs/{unwanted['id']}").json()
+        hold = bob.hold("shapes")
+        asked = notebook.submit(**SHORT, seed=3)
         handle = client.submit(TURBO["prompt"], "shapes", steps=3, seed=3)
         picture_of_client = thread.submit(handle.wait, WAIT_S, told.append)
         server.kill()
