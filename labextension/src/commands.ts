@@ -53,7 +53,7 @@ export function addCommands(
   app.commands.addCommand(Command.handDown, {
     label: trans.__('Take My Call for Help Back'),
     isEnabled: () => myCall(desk),
-    execute: () => ask(desk.settings, 'DELETE', 'help')
+    execute: () => orTell(ask(desk.settings, 'DELETE', 'help'))
   });
   for (const command of Object.values(Command)) {
     palette?.addItem({ command, category: CATEGORY });
@@ -92,9 +92,18 @@ async function askForHelp(desk: Desk): Promise<void> {
   }
   const place = desk.app.shell.currentWidget?.title.label ?? '';
   const text = [result.value?.trim(), place && trans.__('in %1', place)].filter(Boolean).join(' ');
+  const call = ask(desk.settings, 'POST', 'help', { text: text.slice(0, 200) });
+  await orTell(
+    call.then(() => {
+      Notification.success(trans.__('The instructor sees your call.'), { autoClose: 3000 });
+    })
+  );
+}
+
+/** A refusal is told in the server's words. */
+async function orTell(asked: Promise<unknown>): Promise<void> {
   try {
-    await ask(desk.settings, 'POST', 'help', { text: text.slice(0, 200) });
-    Notification.success(trans.__('The instructor sees your call.'), { autoClose: 3000 });
+    await asked;
   } catch (error) {
     Notification.error((error as Error).message);
   }

@@ -28,7 +28,8 @@ function render({ model, el }) {
     make("span", { className: "wg-name wg-right" }, right),
   );
   const pairs = make("div", { className: "wg-pairs" });
-  const root = make("div", { className: "wg-compare" }, head, pairs);
+  const looks = { className: "wg-compare", "data-lm-suppress-shortcuts": "true" };
+  const root = make("div", looks, head, pairs);
 
   function show() {
     const position = model.get("position");
