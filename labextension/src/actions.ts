@@ -116,6 +116,18 @@ export function modelActions(model: Model, trans: Trans): Action[] {
       body: text => ({ keep_warm_s: numberIn(text) }),
       done: trans.__('Changed how long %1 stays warm.', title)
     });
+    actions.push({
+      label: trans.__('Place'),
+      title: trans.__('How is %1 placed?', title),
+      before: trans.__(
+        'A name from its plan, or "auto": the planner decides; empty: as in models.toml. It counts from the next load on.'
+      ),
+      input: { label: trans.__('Placement'), value: model.placement },
+      method: 'PATCH',
+      path,
+      body: text => ({ placement: text.trim() || null }),
+      done: trans.__('Changed how %1 is placed.', title)
+    });
   }
   return actions;
 }

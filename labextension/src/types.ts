@@ -79,6 +79,7 @@ export interface Model {
   total_bytes: number;
   pinned: boolean;
   keep_warm_s: number;
+  placement: string;
   slots: Slot[];
 }
 

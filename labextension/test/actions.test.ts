@@ -30,9 +30,9 @@ const labels = (more: Parameters<typeof model>[1]) =>
 
 describe('with a model', () => {
   test.each([
-    [{}, ['Withdraw', 'Load', 'Pin', 'Keep warm']],
-    [{ slots: [slot()] }, ['Withdraw', 'Evict', 'Pin', 'Keep warm']],
-    [{ slots: [slot()], pinned: true }, ['Withdraw', 'Evict', 'Unpin', 'Keep warm']],
+    [{}, ['Withdraw', 'Load', 'Pin', 'Keep warm', 'Place']],
+    [{ slots: [slot()] }, ['Withdraw', 'Evict', 'Pin', 'Keep warm', 'Place']],
+    [{ slots: [slot()], pinned: true }, ['Withdraw', 'Evict', 'Unpin', 'Keep warm', 'Place']],
     [{ enabled: false }, ['Offer']]
   ])('as in %j one can %j', (more, expected) => {
     expect(labels(more)).toEqual(expected);

@@ -49,6 +49,7 @@ export const model = (id: string, more: Partial<Model> = {}): Model => ({
   total_bytes: 0,
   pinned: false,
   keep_warm_s: 0,
+  placement: 'auto',
   slots: [],
   ...more
 });

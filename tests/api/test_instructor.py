@@ -72,6 +72,8 @@ def test_rules_for_the_room_change_one_by_one_and_go_back(person):
         ("policy", [], 400, "invalid_request"),
         ("models/shapes", {"offered": False, "pinned": True}, 400, "invalid_policy"),
         ("models/shapes", {"keep_warm_s": -5}, 400, "invalid_policy"),
+        ("models/shapes", {"placement": "upstairs"}, 400, "invalid_policy"),
+        ("models/shapes", {"placement": 7}, 400, "invalid_request"),
         ("models/shapes", {"offered": False, "reason": "x" * 10_000}, 400, "invalid_request"),
         ("models/shapes", {"offered": False, "reason": "a\nb"}, 400, "invalid_request"),
         ("models/shapes", {"offered": None}, 400, "invalid_request"),
@@ -115,6 +117,13 @@ def test_a_model_stays_warm_for_as_long_as_the_instructor_says(person):
     configured = person.get("api/models/shapes")["keep_warm_s"]
     assert patch(person, "models/shapes", {"keep_warm_s": 60})["keep_warm_s"] == 60
     assert patch(person, "models/shapes", {"keep_warm_s": None})["keep_warm_s"] == configured
+
+
+def test_a_model_is_placed_as_the_instructor_says(person):
+    configured = person.get("api/models/shapes")["placement"]
+    assert patch(person, "models/shapes", {"placement": "cond_only"})["placement"] == "cond_only"
+    assert person.get("api/policy")["models"]["shapes"]["placement"] == "cond_only"
+    assert patch(person, "models/shapes", {"placement": None})["placement"] == configured
 
 
 def test_nothing_new_starts_while_the_queue_is_paused_and_people_see_why(person):

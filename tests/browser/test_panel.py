@@ -193,6 +193,9 @@ def test_an_instructor_withdraws_offers_loads_pins_and_evicts_a_model(
     press("Keep warm", "600")
     assert ada.get("api/models/shapes-dit")["keep_warm_s"] == 600
     press("Keep warm", "")
+    press("Place", "cond_only")
+    assert ada.get("api/models/shapes-dit")["placement"] == "cond_only"
+    press("Place", "")
     press("Evict")
     expect(model).to_have_attribute("data-state", "absent", timeout=SLOW_MS)
     page.tab("Log")

@@ -76,6 +76,7 @@ def test_rules_for_a_model(client: Client, fake: FakeServer) -> None:
         (lambda: admin.offer("shapes"), {"offered": True}),
         (lambda: admin.keep_warm("shapes", 60), {"keep_warm_s": 60}),
         (lambda: admin.keep_warm("shapes", None), {"keep_warm_s": None}),
+        (lambda: admin.place("shapes", "resident"), {"placement": "resident"}),
     ):
         act()
         name, told = sent(fake)

@@ -13,6 +13,7 @@ from workshop_gpu.conductor import effects, events
 from workshop_gpu.conductor.errors import ErrorReport, ModelTooLarge
 from workshop_gpu.conductor.memory_settings import MemorySettings
 from workshop_gpu.conductor.planner import Question, Speeds, plan_of
+from workshop_gpu.conductor.policy import Policy
 from workshop_gpu.conductor.rungs import (
     DENOISER,
     ENCODERS,
@@ -277,6 +278,20 @@ def test_a_catalogue_may_name_the_rung(name: str, placement: Placement) -> None:
     made = stage(laddered(memory=MemorySettings(placement=name)))
     made.submit("large")
     assert ordered(made) == placement
+
+
+def test_an_instructor_may_name_the_rung_while_the_server_runs() -> None:
+    made = stage(laddered())
+    made.tell(events.PolicyChanged(Policy(placements={"large": "aggressive"})))
+    made.submit("large")
+    assert ordered(made) == Placement(staged=ROLES)
+    loaded(made)
+    made.answer()
+    made.tell(events.PolicyChanged(Policy(placements={"large": "resident"})))
+    made.tell(events.EvictionAsked("large"))
+    made.answer()
+    made.submit("large")
+    assert ordered(made) == RESIDENT, "it counts from the next load on"
 
 
 def test_virtual_vram_is_streamed_though_there_is_room() -> None:

@@ -187,6 +187,7 @@ def test_a_model_that_left_the_catalogue_does_not_spoil_the_policy_that_names_it
         Policy(queue_limit=0),
         Policy(queue_limit=10**9),
         Policy(keep_warm_s={"a": -2.0}),
+        Policy(placements={"a": "upstairs"}),
         Policy(limits={"ada": -1}),
         Policy(limits={"x" * 10_000: 1}),
         Policy(priorities={"a\x00b": Priority.HIGH}),

@@ -35,7 +35,6 @@ _NAMES: dict[Priority, PriorityName] = {
 
 def answer(policy: conductor.Policy) -> Policy:
     """The policy as instructors see it."""
-    models = {*policy.withdrawn, *policy.pinned, *policy.keep_warm_s}
     participants = {*policy.limits, *policy.priorities}
     return Policy(
         patience_s=policy.patience_s,
@@ -47,8 +46,9 @@ def answer(policy: conductor.Policy) -> Policy:
                 policy.withdrawn.get(model),
                 policy.pinned.get(model),
                 policy.keep_warm_s.get(model),
+                policy.placements.get(model),
             )
-            for model in sorted(models)
+            for model in sorted(policy.models)
         },
         participants={
             participant: ParticipantPolicy(
@@ -96,6 +96,7 @@ def with_model(
         withdrawn=_with(policy.withdrawn, model, withdrawn),
         pinned=_with(policy.pinned, model, request.pinned),
         keep_warm_s=_with(policy.keep_warm_s, model, request.keep_warm_s),
+        placements=_with(policy.placements, model, request.placement),
     )
 
 

@@ -193,6 +193,8 @@ class Model(msgspec.Struct, frozen=True):
     pinned: bool
     slots: list[Slot]
     keep_warm_s: float = 0.0
+    placement: str = "auto"
+    """How it is to be placed: a rung's name, or "auto"."""
     accepts: tuple[str, ...] = ("text",)
     """What a picture may be made from: "text", "image" (a start image), "mask"."""
     expected_wait_s: float | None = None

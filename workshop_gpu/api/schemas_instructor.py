@@ -28,13 +28,15 @@ class PauseRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class ModelPolicyRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """PATCH models/ID. What is left out stays; null goes back to models.toml.
 
-    `offered` false greys the model out, with the `reason`.
+    `offered` false greys the model out, with the `reason`. `placement` is a rung's name or "auto";
+    it counts from the model's next load on.
     """
 
     offered: bool | msgspec.UnsetType = msgspec.UNSET
     reason: str = ""
     pinned: bool | msgspec.UnsetType | None = msgspec.UNSET
     keep_warm_s: float | msgspec.UnsetType | None = msgspec.UNSET
+    placement: str | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class ParticipantRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -56,6 +58,7 @@ class ModelPolicy(msgspec.Struct, frozen=True):
     withdrawn: str | None = None
     pinned: bool | None = None
     keep_warm_s: float | None = None
+    placement: str | None = None
 
 
 class ParticipantPolicy(msgspec.Struct, frozen=True):

@@ -114,6 +114,7 @@ class Views:
     def _model(self, spec: ModelSpec, now: effects.Snapshot) -> schemas.Model:
         local, policy = self._runtime.catalogue.local(spec.id), self._runtime.policy
         withdrawn = policy.withdrawn.get(spec.id)
+        configured = self._runtime.catalogue.memory(spec).placement
         mine = [slot_of(view) for view in now.slots if view.model == spec.id]
         by_state = {slot.state: slot for slot in reversed(mine)}
         best = next((by_state[state] for state in _BEST_FIRST if state in by_state), None)
@@ -141,6 +142,7 @@ class Views:
             pinned=policy.pinned.get(spec.id, spec.pin),
             slots=mine,
             keep_warm_s=policy.keep_warm_s.get(spec.id, spec.keep_warm_s),
+            placement=policy.placements.get(spec.id, configured),
             accepts=local.accepts,
             expected_wait_s=now.newcomers_s.get(spec.id),
         )

@@ -166,10 +166,10 @@ class Catalogue:
             on_disk=local.state is not LocalState.TO_DOWNLOAD,
             denoiser=shape_of(spec, local),
             roles=roles_of(local.components),
-            memory=self._memory(spec),
+            memory=self.memory(spec),
         )
 
-    def _memory(self, spec: ModelSpec) -> MemorySettings:
+    def memory(self, spec: ModelSpec) -> MemorySettings:
         settings = spec.memory.settings()
         if settings != AUTOMATIC:
             return settings

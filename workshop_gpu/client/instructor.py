@@ -111,6 +111,11 @@ class Instructor:
         """For how long the model stays after its last job; None: as models.toml says."""
         return self._change(model, instructor.ModelPolicyRequest(keep_warm_s=seconds_s))
 
+    def place(self, model: str, placement: str | None) -> schemas.Model:
+        """How the model is placed from its next load on: a rung's name ("resident",
+        "encoders staged" …, see `wg.explain`), "auto", or None: as models.toml says."""
+        return self._change(model, instructor.ModelPolicyRequest(placement=placement))
+
     # people
 
     def participants(self) -> ParticipantTable:

@@ -125,6 +125,8 @@ def _model_words(rule: instructor.ModelPolicy) -> str:
         words.append("pinned" if rule.pinned else "not pinned")
     if rule.keep_warm_s is not None:
         words.append(f"stays {rule.keep_warm_s:g} s")
+    if rule.placement is not None:
+        words.append(f"placed {rule.placement}")
     return ", ".join(words)
 
 

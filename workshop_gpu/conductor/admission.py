@@ -92,9 +92,7 @@ def check_policy(state: State, policy: Policy) -> None:
     did not: an older one may have left the catalogue meanwhile."""
     policy.check()
     before = state.policy
-    named = policy.withdrawn.keys() | policy.pinned.keys() | policy.keep_warm_s.keys()
-    named -= before.withdrawn.keys() | before.pinned.keys() | before.keep_warm_s.keys()
-    for name in sorted(named):
+    for name in sorted(policy.models - before.models):
         if name not in state.catalogue:
             raise ModelUnknown(name, _offered(state))
 

@@ -11,12 +11,14 @@ from workshop_gpu.conductor.states import Priority
 def under(policy: Policy, facts: ModelFacts) -> ModelFacts:
     """A model of the catalogue as it is offered under the policy."""
     name, withdrawn = facts.model, facts.model in policy.withdrawn
+    placement = policy.placements.get(name, facts.memory.placement)
     return msgspec.structs.replace(
         facts,
         enabled=facts.enabled and not withdrawn,
         disabled_reason=policy.withdrawn.get(name, facts.disabled_reason),
         pinned=policy.pinned.get(name, facts.pinned),
         keep_warm_s=policy.keep_warm_s.get(name, facts.keep_warm_s),
+        memory=msgspec.structs.replace(facts.memory, placement=placement),
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import msgspec
 
 from workshop_gpu.conductor.errors import InvalidPolicy
+from workshop_gpu.conductor.ladder import names
 from workshop_gpu.conductor.names import MAX_NAME_LENGTH, name_problem
 from workshop_gpu.conductor.settings import Settings
 from workshop_gpu.conductor.states import Priority
@@ -21,7 +22,8 @@ class Policy(msgspec.Struct, frozen=True):
 
     `patience_s`, `queue_limit`, `min_residency_s`: as in `Settings`. `paused`: why nothing new
     begins ("": the queue goes on). `withdrawn`: models that are not offered at present, with the
-    reason. `pinned` and `keep_warm_s` overrule the catalogue's for these models (-1: for ever).
+    reason. `pinned`, `keep_warm_s` and `placements` overrule the catalogue's for these models (-1:
+    for ever; a rung's name, or "auto"); a placement counts from the model's next load on.
     `limits` are waiting jobs allowed to single participants (0: none), `priorities` the class of
     theirs instead of "normal".
     """
@@ -33,6 +35,7 @@ class Policy(msgspec.Struct, frozen=True):
     withdrawn: dict[str, str] = {}
     pinned: dict[str, bool] = {}
     keep_warm_s: dict[str, float] = {}
+    placements: dict[str, str] = {}
     limits: dict[str, int] = {}
     priorities: dict[str, Priority] = {}
 
@@ -42,6 +45,11 @@ class Policy(msgspec.Struct, frozen=True):
         patience_s = settings.patience_s
         residency_s = min(settings.min_residency_s, patience_s)
         return cls(patience_s, settings.queue_limit, residency_s)
+
+    @property
+    def models(self) -> set[str]:
+        """All models that have a rule of their own."""
+        return {*self.withdrawn, *self.pinned, *self.keep_warm_s, *self.placements}
 
     def check(self) -> None:
         """Raises InvalidPolicy for values out of bounds and for those that contradict each
@@ -59,6 +67,12 @@ class Policy(msgspec.Struct, frozen=True):
         for model, keep_s in self.keep_warm_s.items():
             if keep_s != -1.0:
                 _check_seconds(f"keep_warm_s of {model[:MAX_NAME_LENGTH]}", keep_s, 0.0)
+        for placement in self.placements.values():
+            if placement not in names():
+                known = ", ".join(names())
+                raise InvalidPolicy(
+                    "placements", f'"{placement[:MAX_NAME_LENGTH]}" is none; take one of {known}'
+                )
         for participant, limit in self.limits.items():
             _check_count(f"limits of {participant[:MAX_NAME_LENGTH]}", limit, 0)
         self._check_names()
@@ -71,13 +85,14 @@ class Policy(msgspec.Struct, frozen=True):
             "withdrawn": self.withdrawn,
             "pinned": self.pinned,
             "keep_warm_s": self.keep_warm_s,
+            "placements": self.placements,
             "limits": self.limits,
             "priorities": self.priorities,
         }
-        for field, names in named.items():
-            if len(names) > _MAX_ENTRIES:
+        for field, keys in named.items():
+            if len(keys) > _MAX_ENTRIES:
                 raise InvalidPolicy(field, f"must have at most {_MAX_ENTRIES} entries")
-            for name in names:
+            for name in keys:
                 if name_problem(name):
                     raise InvalidPolicy(field, f"a name in it {name_problem(name)}; change it")
         for field, reasons in (("withdrawn", self.withdrawn.values()), ("paused", [self.paused])):

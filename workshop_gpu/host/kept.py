@@ -111,4 +111,5 @@ def _only_for(policy: Policy, models: set[str]) -> Policy:
         withdrawn=kept(policy.withdrawn),
         pinned=kept(policy.pinned),
         keep_warm_s=kept(policy.keep_warm_s),
+        placements=kept(policy.placements),
     )
