@@ -79,7 +79,7 @@ function deviceNote(device: Device, room: Room, trans: Trans): string {
     return trans.__('starting …');
   }
   if (device.state === 'lost') {
-    return trans.__('not usable: its worker could not be started');
+    return trans.__('not usable: its worker could not be started; its log says why');
   }
   const owner = room.reservations.find(
     each => each.whole && each.state === 'granted' && each.device === device.id

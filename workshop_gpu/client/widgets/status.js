@@ -93,7 +93,7 @@ function render({ model, el }) {
   const root = make("div", { className: "wg-room", "data-lm-suppress-shortcuts": "true" });
   const banner = make("p", { className: "wg-banner", role: "status", hidden: true });
   const paused = make("p", { className: "wg-paused", role: "status", hidden: true });
-  const stale = make("p", { className: "wg-stale", role: "status", hidden: true }, "The server does not answer: this is how it was.");
+  const stale = make("p", { className: "wg-stale", role: "status", hidden: true }, "The server does not answer; trying again. This is how it was.");
   const devices = make("div", { className: "wg-devices" });
   const queue = make("ol", { className: "wg-queue" });
   const nobody = make("p", { className: "wg-quiet" }, "Nobody waits: the next picture is yours.");
