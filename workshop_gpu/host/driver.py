@@ -48,6 +48,10 @@ class Driver:
         self._handling = True
         try:
             for effect in self._conductor.handle(event, time.monotonic()):
-                self._carry_out(effect)
+                try:
+                    self._carry_out(effect)
+                except Exception:
+                    # Also a fault of ours, which must not cost the orders behind it.
+                    self._log.exception("This could not be carried out: %r", effect)
         finally:
             self._handling = False
