@@ -28,6 +28,6 @@ def test_an_effect_that_cannot_be_carried_out_costs_none_behind_it(
     driver.tell(events.DeviceReady("gpu0", 10**11))
     breaks.append(True)
     driver.ask(events.JobSubmitted("job", "ada", "kernel", "a", 20, 512 * 512))
-    assert any(isinstance(effect, effects.LoadModel) for effect in done)
+    assert any(isinstance(effect, effects.AnnounceJob) for effect in done)
     assert "could not be carried out" in caplog.text
     assert "a listener broke" in caplog.text
