@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Iterator
 
 import httpx
@@ -155,11 +156,10 @@ def test_a_name_can_be_set(real: Client) -> None:
 
 def test_the_studio_makes_a_picture(real: Client) -> None:
     studio = Studio(real, prompt=PROMPT, model="shapes", seed=7, steps=4)
-    handle = studio.generate()
-    handle.wait(60)
-    thread = studio._thread
-    assert thread is not None
-    thread.join(10)
+    there = threading.Event()
+    studio.observe(lambda change: there.set(), "images")
+    studio.generate()
+    assert there.wait(60)
     assert studio.images[-1].tobytes() == made(real, seed=7).tobytes()
     studio.close()
 
