@@ -79,7 +79,7 @@ function deviceNote(device: Device, room: Room, trans: Trans): string {
     return trans.__('starting …');
   }
   if (device.state === 'lost') {
-    return trans.__('not usable: its worker could not be started; its log says why');
+    return trans.__('not usable: its worker could not be started; look at its log');
   }
   const owner = room.reservations.find(
     each => each.whole && each.state === 'granted' && each.device === device.id
@@ -160,7 +160,7 @@ export function slotWords(slot: Slot, trans: Trans): string {
     case 'leaving':
       return trans.__('leaving');
     case 'failed':
-      return slot.error?.message ?? trans.__('could not be loaded');
+      return slot.error?.message ?? trans.__('could not be loaded; pick another model');
     case 'absent':
       return '';
     case 'ready': {

@@ -167,6 +167,34 @@ def test_every_error_that_reaches_a_person_says_what_to_do() -> None:
     assert silent == {}
 
 
+LITERAL = re.compile(r""" '((?:[^'\\\n]|\\.)*)' | "((?:[^"\\\n]|\\.)*)" | `([^`]*)` """, re.VERBOSE)
+COMPLAINT = re.compile(r"\b(?:cannot|could not|is not a|not usable|does not answer|has no GPU)\b")
+NOT_FOR_PEOPLE = re.compile(r"^\s*(?://|/?\*|console\.)")
+
+
+def complaints() -> Iterator[tuple[str, str]]:
+    """The sentences of the pages' scripts that say that something is wrong."""
+    scripts = [*(PACKAGE / "client" / "widgets").rglob("*.js")]
+    scripts += [*(PACKAGE.parent / "labextension" / "src").rglob("*.ts*")]
+    for script in scripts:
+        for number, line in enumerate(script.read_text().splitlines(), 1):
+            if not NOT_FOR_PEOPLE.match(line):
+                for words in map("".join, LITERAL.findall(line)):
+                    if COMPLAINT.search(words):
+                        yield f"{script.name}:{number}", words
+
+
+def test_what_a_page_finds_wrong_by_itself_comes_with_what_to_do() -> None:
+    found = dict(complaints())
+    assert len(found) > 5, "the scripts are read"
+    silent = {
+        place: words
+        for place, words in found.items()
+        if not ADVICE.search(words) and "trying again" not in words
+    }
+    assert silent == {}
+
+
 def test_what_says_nothing_is_found() -> None:
     assert not says_what_to_do("This cannot be done, and that is a pity.")
     assert not says_what_to_do("the load failed: a broken file")

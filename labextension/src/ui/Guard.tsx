@@ -21,7 +21,7 @@ export class Guard extends React.Component<React.PropsWithChildren<Props>, { fau
     const { trans } = this.props;
     return (
       <div role="alert" className="jp-wg-note jp-mod-error">
-        <p>{trans.__('The panel cannot show this: %1', fault)}</p>
+        <p>{trans.__('The panel cannot show this (%1). Try again, or reload the page.', fault)}</p>
         <button type="button" className="jp-wg-do" onClick={() => this.setState({ fault: '' })}>
           {trans.__('Try again')}
         </button>

@@ -145,7 +145,7 @@ function render({ model, el }) {
       const focused = [...devices.querySelectorAll(".wg-piece")].indexOf(document.activeElement);
       devices.replaceChildren(...(view.devices ?? []).map(drawDevice));
       if (focused >= 0) devices.querySelectorAll(".wg-piece")[focused]?.focus();
-      if (!view.devices?.length) devices.append(make("p", {}, "This server has no GPU that could work."));
+      if (!view.devices?.length) devices.append(make("p", {}, "This server has no GPU that could work. Tell the instructor."));
       drawn = now;
     }
     nobody.hidden = Boolean(view.queue?.length);
