@@ -80,4 +80,5 @@ def test_every_page_is_in_the_table_of_contents():
     index = page("index.md")
     for path in DOCS.rglob("*.md"):
         name = str(path.relative_to(DOCS).with_suffix(""))
-        assert name == "index" or "_build" in name or f"\n{name}" in index, name
+        made = name.startswith(("_build", "users/notebooks/"))  # the latter by a list of their own
+        assert name == "index" or made or f"\n{name}" in index, name
