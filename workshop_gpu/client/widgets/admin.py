@@ -6,7 +6,6 @@ A notebook's own token never has the right. An instructor connects with a token 
 
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
 import anywidget
@@ -19,8 +18,8 @@ from workshop_gpu.client.http import Http
 from workshop_gpu.client.session import current
 from workshop_gpu.client.widgets.admin_actions import act
 from workshop_gpu.client.widgets.admin_view import Known, admin_view
+from workshop_gpu.client.widgets.scripts import script, style
 
-_HERE = Path(__file__).parent
 _REFUSAL = (
     "This needs the instructor's right, and a notebook's own token never has it. If you are the "
     'instructor, use the GPU panel, or connect first: wg.connect("http://…", token="the server\'s '
@@ -33,8 +32,8 @@ _PAUSE_S = 2.0
 class Admin(anywidget.AnyWidget):
     """What an instructor does, by clicking. What hurts somebody asks first."""
 
-    _esm = _HERE / "admin.js"
-    _css = _HERE / "admin.css"
+    _esm = script("admin.js")
+    _css = style("frame.css", "admin.css")
 
     _view = traitlets.Dict().tag(sync=True)
     _refusal = traitlets.Unicode("").tag(sync=True)

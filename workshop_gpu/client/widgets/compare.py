@@ -4,7 +4,6 @@ from base64 import b64encode
 from collections.abc import Sequence
 from html import escape
 from io import BytesIO
-from pathlib import Path
 from typing import Any
 
 import anywidget
@@ -12,8 +11,8 @@ import traitlets
 
 from workshop_gpu.client.grid_plan import Axis, Cell, Value, row_label
 from workshop_gpu.client.images import GeneratedImage
+from workshop_gpu.client.widgets.scripts import script, style
 
-_HERE = Path(__file__).parent
 _MOST_PX = 768
 
 
@@ -23,8 +22,8 @@ class Compare(anywidget.AnyWidget):
     Where widgets are not shown, the pictures of each pair stand side by side.
     """
 
-    _esm = _HERE / "compare.js"
-    _css = _HERE / "compare.css"
+    _esm = script("compare.js")
+    _css = style("compare.css")
 
     position = traitlets.Float(50.0, min=0.0, max=100.0).tag(sync=True)
     _names = traitlets.List(trait=traitlets.Unicode()).tag(sync=True)

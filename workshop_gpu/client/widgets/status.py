@@ -4,7 +4,6 @@ One thread of the widget's own follows the event stream, so that it lives on whi
 """
 
 import threading
-from pathlib import Path
 
 import anywidget
 import traitlets
@@ -13,9 +12,9 @@ from workshop_gpu.api import schemas
 from workshop_gpu.client.client import Client
 from workshop_gpu.client.live_status import LiveStatus
 from workshop_gpu.client.session import current
+from workshop_gpu.client.widgets.scripts import script, style
 from workshop_gpu.client.widgets.status_view import status_view
 
-_HERE = Path(__file__).parent
 _LONGEST_SILENCE_S = 5.0
 _PAUSE_S = 0.25
 """It is drawn at most four times a second, whatever happens on the server."""
@@ -24,8 +23,8 @@ _PAUSE_S = 0.25
 class Status(anywidget.AnyWidget):
     """What goes on in the room. It needs no kernel that is idle, and changes nothing."""
 
-    _esm = _HERE / "status.js"
-    _css = _HERE / "status.css"
+    _esm = script("status.js")
+    _css = style("frame.css", "status.css")
 
     _view = traitlets.Dict().tag(sync=True)
 

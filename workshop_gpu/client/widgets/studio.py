@@ -45,7 +45,9 @@ class Studio(StudioBeginning):
     """
 
     _esm = script("studio/studio.js")
-    _css = style("base.css", "studio/form.css", "studio/start.css", "studio/stage.css")
+    _css = style(
+        "frame.css", "controls.css", "studio/form.css", "studio/start.css", "studio/stage.css"
+    )
 
     images = traitlets.List(trait=traitlets.Instance(GeneratedImage))
 

@@ -20,7 +20,7 @@ export function make(tag, properties = {}, ...children) {
     if (name.includes("-") || name === "role" || name === "for") node.setAttribute(name, value);
     else node[name] = value;
   }
-  node.append(...children);
+  node.append(...children.filter((child) => child !== null && child !== ""));
   return node;
 }
 

@@ -1,16 +1,7 @@
 // The browser's side of wg.Status(). All that is shown is made in Python; here it is drawn, and
 // waits are counted down.
 
-/** Create an element: properties by name, attributes where the name has a dash or is "role". */
-function make(tag, properties = {}, ...children) {
-  const node = document.createElement(tag);
-  for (const [name, value] of Object.entries(properties)) {
-    if (name.includes("-") || name === "role") node.setAttribute(name, value);
-    else node[name] = value;
-  }
-  node.append(...children.filter((child) => child !== null && child !== ""));
-  return node;
-}
+import { make } from "./dom.js";
 
 function about(seconds) {
   if (seconds < 1.5) return "any moment now";
@@ -90,7 +81,7 @@ function drawRow(row, heardAt) {
 }
 
 function render({ model, el }) {
-  const root = make("div", { className: "wg-room", "data-lm-suppress-shortcuts": "true" });
+  const root = make("div", { className: "wg wg-room", "data-lm-suppress-shortcuts": "true" });
   const banner = make("p", { className: "wg-banner", role: "status", hidden: true });
   const paused = make("p", { className: "wg-paused", role: "status", hidden: true });
   const stale = make("p", { className: "wg-stale", role: "status", hidden: true }, "The server does not answer; trying again. This is how it was.");

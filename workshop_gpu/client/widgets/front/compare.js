@@ -1,15 +1,6 @@
 // The browser's side of grid.compare(): one slider, and every pair of pictures follows it.
 
-/** Create an element with properties, attributes where the name has a dash or is "role". */
-function make(tag, properties = {}, ...children) {
-  const node = document.createElement(tag);
-  for (const [name, value] of Object.entries(properties)) {
-    if (name.includes("-") || name === "role") node.setAttribute(name, value);
-    else node[name] = value;
-  }
-  node.append(...children);
-  return node;
-}
+import { make } from "./dom.js";
 
 function render({ model, el }) {
   const [left, right] = model.get("_names");

@@ -1,18 +1,10 @@
 // The browser's side of wg.Admin(). Rows and buttons are made in Python; here they are drawn, a
 // question is asked where a button has one, and a click becomes a message.
 
-function make(tag, properties = {}, ...children) {
-  const node = document.createElement(tag);
-  for (const [name, value] of Object.entries(properties)) {
-    if (name.includes("-") || name === "role") node.setAttribute(name, value);
-    else node[name] = value;
-  }
-  node.append(...children.filter((child) => child !== null && child !== ""));
-  return node;
-}
+import { make } from "./dom.js";
 
 function render({ model, el }) {
-  const root = make("div", { className: "wg-admin", "data-lm-suppress-shortcuts": "true" });
+  const root = make("div", { className: "wg wg-admin", "data-lm-suppress-shortcuts": "true" });
   const refusal = make("p", { className: "wg-refusal", role: "note" });
   const result = make("p", { className: "wg-result", role: "status", hidden: true });
   const body = make("div", { className: "wg-sections" });
