@@ -7,22 +7,21 @@ import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import get_args
 
 import anyio
 import msgspec
 from anyio.abc import TaskGroup
 
-from workshop_gpu import __version__
 from workshop_gpu.catalogue.catalogue import Catalogue
 from workshop_gpu.conductor import effects, events
 from workshop_gpu.conductor.conductor import Conductor, Settings
-from workshop_gpu.conductor.errors import JobEnded, ModelUnavailable, WorkshopError
+from workshop_gpu.conductor.errors import JobEnded, WorkshopError
 from workshop_gpu.conductor.explaining import PlanView
 from workshop_gpu.conductor.learned import Learned
 from workshop_gpu.conductor.planning import Size
 from workshop_gpu.conductor.policy import Policy
 from workshop_gpu.conductor.states import Priority
+from workshop_gpu.host.catalogue_reader import CatalogueReader
 from workshop_gpu.host.chronicle import Chronicle
 from workshop_gpu.host.classroom import Classroom
 from workshop_gpu.host.devices import DeviceConfig
@@ -37,6 +36,7 @@ from workshop_gpu.host.keeper import Keeper
 from workshop_gpu.host.kept import Kept
 from workshop_gpu.host.likely import likely_sources
 from workshop_gpu.host.log_entries import CatalogueRead, LogEntry, Preview
+from workshop_gpu.host.orders import ORDERS, Orders
 from workshop_gpu.host.records import JobRecord, JobRecords, Participant
 from workshop_gpu.host.reserving import Reservations
 from workshop_gpu.host.retention import Limits
@@ -74,18 +74,6 @@ class RuntimeSettings(msgspec.Struct, frozen=True):
     conductor: Settings = Settings()
 
 
-Order = (
-    effects.LoadModel
-    | effects.FetchModel
-    | effects.EvictModel
-    | effects.RunJob
-    | effects.CancelJob
-    | effects.StopWorker
-    | effects.StopFetch
-)
-_ORDERS: tuple[type[Order], ...] = get_args(Order)
-
-
 class Runtime:
     """Owns the conductor, the workers, the jobs' records and images.
 
@@ -103,14 +91,17 @@ class Runtime:
     ) -> None:
         self.settings = settings
         self.catalogue = catalogue
+        self._log = log or logging.getLogger("workshop_gpu")
         self.events: EventLog[LogEntry] = EventLog()
         self.life = uuid.uuid4().hex[:12]
         self.started_at = time.time()
         self.images = ImageStore(settings.data_folder / "images")
         self.device_names = {device.id: device.name for device in settings.devices}
         self.downloads = Downloads(lambda: self.events.append(CatalogueRead()))
+        self._reader = CatalogueReader(
+            catalogue, self.downloads, self._tell, self.events.append, self._log
+        )
         self.worker_versions: dict[str, dict[str, str]] = {}
-        self._log = log or logging.getLogger("workshop_gpu")
         devices = tuple(device.id for device in settings.devices)
         self.configured_policy = self.policy = Policy.of(settings.conductor)
         names = tuple(device.name for device in settings.devices)
@@ -149,11 +140,18 @@ class Runtime:
             )
             for device in settings.devices
         }
+        self._orders = Orders(
+            catalogue,
+            self.jobs,
+            self.inputs,
+            self._supervisors,
+            self._tell,
+            self._fetch,
+            self.downloads.stop,
+        )
         self._task: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
         self._group: TaskGroup | None = None
-        self._reading = asyncio.Lock()
-        self._catalogue_fault = ""
         self._first_reading = asyncio.Event()
 
     # life
@@ -190,7 +188,7 @@ class Runtime:
         self._make_folder()
         async with anyio.create_task_group() as group:
             self._group = group
-            await self._read_catalogue()
+            await self._reader.read()
             await self._restore()
             await self.inputs.restore()
             self._tell(await self.keeper.restore())
@@ -224,38 +222,9 @@ class Runtime:
         except WorkshopError as error:
             await anyio.to_thread.run_sync(self.kept.refuse_policy, error.message)
 
-    async def _read_catalogue(self) -> None:
-        # One at a time: the end of a download and a change of the file may come together, and
-        # one reading must not take away the models whose facts the other is gathering.
-        async with self._reading:
-            try:
-                await anyio.to_thread.run_sync(self.catalogue.load)
-                facts_of_models = await anyio.to_thread.run_sync(self.catalogue.facts)
-            except Exception as fault:
-                # A fault of ours must not end the workers with it. It is tried again every
-                # second, but told once.
-                if repr(fault) != self._catalogue_fault:
-                    self._catalogue_fault = repr(fault)
-                    self._log.exception("The catalogue could not be read; it stays as it was")
-                return
-        self._catalogue_fault = ""
-        self._tell(events.CatalogueChanged(facts_of_models))
-        self.events.append(CatalogueRead())
-        for problem in self.catalogue.problems:
-            self._log.warning("%s", problem)
-
-    async def _fetch(self, model: str) -> None:
-        """Downloads a model; nobody waits for one that was stopped."""
-        try:
-            await self.downloads.fetch(self.catalogue.get(model))
-        except WorkshopError as error:
-            self._log.warning("%s", error.message)
-            self._tell(events.FetchFailed(model, error.report()))
-        except Exception as fault:
-            self._log.exception("The download of %s failed", model)
-            problem = ModelUnavailable(model, f"its download failed ({type(fault).__name__}).")
-            self._tell(events.FetchFailed(model, problem.report()))
-        await self._read_catalogue()
+    def _fetch(self, model: str) -> None:
+        if self._group is not None:
+            self._group.start_soon(self._reader.fetch, model)
 
     async def _watch_processes(self) -> None:
         while True:
@@ -267,7 +236,7 @@ class Runtime:
         while True:
             await anyio.sleep(_TICK_S)
             if await anyio.to_thread.run_sync(self.catalogue.changed):
-                await self._read_catalogue()
+                await self._reader.read()
             self._tell(events.Tick())
             self.pool.relieve()
             self.chronicle.keep_time(self.snapshot)
@@ -403,33 +372,10 @@ class Runtime:
         self._driver.tell(event)
 
     def _carry_out(self, effect: effects.Effect) -> None:
-        if isinstance(effect, _ORDERS):
-            self._order(effect)
+        if isinstance(effect, ORDERS):
+            self._orders.give(effect)
         else:
             self._announce(effect)
-
-    def _order(self, effect: Order) -> None:
-        match effect:
-            case effects.LoadModel():
-                self._load(effect)
-            case effects.FetchModel(model):
-                if self._group is not None:
-                    self._group.start_soon(self._fetch, model)
-            case effects.EvictModel(device, model, room_for):
-                order = protocol.Evict(model, load_follows=bool(room_for))
-                self._supervisors[device].send(order)
-            case effects.RunJob(device, job, model, others, placement):
-                first, *rest = (self._member(each, placement) for each in (job, *others))
-                run = protocol.Run(
-                    job, model, first.params, first.metadata, tuple(rest), inputs=first.inputs
-                )
-                self._supervisors[device].send(run)
-            case effects.CancelJob(device, job):
-                self._supervisors[device].send(protocol.Cancel(job))
-            case effects.StopWorker(device, reason):
-                self._supervisors[device].stop_worker(reason)
-            case effects.StopFetch(model):
-                self.downloads.stop(model)
 
     def _announce(self, effect: effects.Effect) -> None:
         news = self.chronicle.see(effect)
@@ -447,28 +393,12 @@ class Runtime:
         for item in news:
             self.events.append(item)
 
-    def _load(self, wanted: effects.LoadModel) -> None:
-        try:
-            source = self.catalogue.source(wanted.model)
-        except WorkshopError as error:
-            self._tell(events.LoadFailed(wanted.device, wanted.model, error.report()))
-        else:
-            load = protocol.Load(source, wanted.placement, wanted.most_bytes)
-            self._supervisors[wanted.device].send(load)
+    # the workers
 
     def _prepare(self) -> protocol.Prepare:
         """What a card's worker should build ahead. On a CPU weights do not come faster for it."""
         there = (slot.model for slot in self.slots())
         return protocol.Prepare("cuda", likely_sources(self.catalogue, there))
-
-    def _member(self, job: str, placement: str) -> protocol.BatchMember:
-        metadata = {"software": f"workshop-gpu {__version__}", "job": job}
-        if placement:
-            metadata["placement"] = placement
-        params = self.jobs.get(job).params
-        return protocol.BatchMember(job, params, metadata, self.inputs.files(params))
-
-    # the workers
 
     async def _on_report(self, device: DeviceConfig, report: protocol.FromWorker) -> None:
         match report:
