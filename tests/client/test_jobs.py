@@ -13,6 +13,7 @@ from workshop_gpu.client.errors import (
     JobCancelled,
     JobFailed,
     NeverFits,
+    NotRepeatable,
     QueueFull,
     TimedOut,
 )
@@ -60,6 +61,21 @@ def test_the_stream_brings_each_change_and_the_picture_follows(
     assert told[-3:] == [("running", 1), ("running", 1), ("done", 20)]
     assert handle.images() == [image]
     assert "done" in repr(handle)
+
+
+def test_again_asks_for_the_manner_in_which_the_picture_was_made(
+    client: Client, fake: FakeServer
+) -> None:
+    fake.answers["POST jobs"] = a_job("done")
+    fake.answers[IMAGE] = a_png()
+    made = a_png(batch=2, place=1, manner="tiled")
+    client.again(made, progress=False)
+    client.again(made, exactly=False, progress=False)
+    asked = [(body["batch"], body["place"], body["manner"]) for body in fake.bodies("POST jobs")]
+    assert asked == [(2, 1, "tiled"), (2, 1, "")]
+    fake.answers["POST jobs"] = (422, "not_repeatable")
+    with pytest.raises(NotRepeatable):
+        client.again(made, progress=False)
 
 
 def test_without_the_stream_it_asks(client: Client, fake: FakeServer) -> None:

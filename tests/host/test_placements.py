@@ -3,15 +3,18 @@
 import asyncio
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from PIL import Image
 
 from workshop_gpu.catalogue.catalogue import Catalogue
+from workshop_gpu.conductor.errors import NotRepeatable
 from workshop_gpu.conductor.ladder import RUNGS, Rung, Streams
 from workshop_gpu.host.devices import find_devices
 from workshop_gpu.host.records import JobRecord, Participant
 from workshop_gpu.host.runtime import Runtime, RuntimeSettings
+from workshop_gpu.worker.images import read_record
 from workshop_gpu.worker.protocol import GenerateParams
 
 ANN = Participant("ann", "Ann")
@@ -27,8 +30,10 @@ def runtime_on(device: str, folder: Path) -> Runtime:
     return Runtime(settings, catalogue)
 
 
-async def drawn(runtime: Runtime, placement: str = "") -> tuple[JobRecord, np.ndarray]:
-    record = await runtime.submit(ANN, "shapes", PARAMS, placement=placement)
+async def drawn(
+    runtime: Runtime, placement: str = "", params: GenerateParams = PARAMS
+) -> tuple[JobRecord, np.ndarray]:
+    record = await runtime.submit(ANN, "shapes", params, placement=placement)
     record = await asyncio.wait_for(runtime.finished(record.id), 250)
     assert record.view is not None
     assert record.view.error is None, record.view.error
@@ -94,5 +99,30 @@ def test_every_rung_by_name_one_after_the_other(tmp_path: Path, resident: np.nda
                     assert abs(picture - resident).max() <= 32, rung.name
             _, picture = await drawn(runtime, "resident")
             assert (picture == resident).all()
+
+    asyncio.run(scenario())
+
+
+def test_a_picture_is_made_again_in_the_manner_in_which_it_was_made(
+    tmp_path: Path, resident: np.ndarray
+) -> None:
+    """Whichever way the model is placed by then; where that is not possible it is refused."""
+
+    async def scenario() -> None:
+        async with runtime_on(ROOMY, tmp_path).running() as runtime:
+            await runtime.catalogue_read()
+            record, picture = await drawn(runtime, "sliced")
+            (slot,) = runtime.snapshot().slots
+            made = read_record(runtime.images.path(record.id, 0).read_bytes()).params
+            assert made.manner == "tiled+sliced+cpu-encoders"
+            await drawn(runtime, "resident")
+            _, again = await drawn(runtime, params=made)
+            assert (again == picture).all()
+            assert placements_of(runtime) == [slot.placement]
+            _, again = await drawn(runtime, params=msgspec.structs.replace(PARAMS, manner="exact"))
+            assert (again == resident).all()
+            sliced = msgspec.structs.replace(PARAMS, manner="sliced")
+            with pytest.raises(NotRepeatable, match="never placed so"):
+                await runtime.submit(ANN, "shapes", sliced)
 
     asyncio.run(scenario())

@@ -30,6 +30,7 @@ STATUS = {
     "reservation_ended": 410,
     "request_too_large": 413,
     "images_not_accepted": 422,
+    "not_repeatable": 422,
     "model_too_large": 422,
     "reservation_too_large": 422,
     "queue_full": 429,

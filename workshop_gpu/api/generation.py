@@ -10,6 +10,7 @@ import msgspec
 from workshop_gpu.api.schemas import MAX_PROMPT_CHARACTERS, GenerateRequest, Input
 from workshop_gpu.catalogue.spec import ModelSpec
 from workshop_gpu.conductor.errors import ImagesNotAccepted, InvalidRequest
+from workshop_gpu.conductor.rungs import EXACT, MANNERS, is_manner
 from workshop_gpu.worker.protocol import GenerateParams
 
 Value = TypeVar("Value")
@@ -71,6 +72,11 @@ def complete(
     else:
         seed = _within("seed", request.seed, 0, MAX_SEED - limits.max_images)
     batch = _within("batch", request.batch, 1, MAX_BATCH)
+    if request.manner and not is_manner(request.manner):
+        known = ", ".join((EXACT, *MANNERS))
+        raise InvalidRequest(
+            "manner", f'"{request.manner[:80]}" is none of {known}, nor some of them joined by +'
+        )
     params = GenerateParams(
         prompt=request.prompt,
         negative_prompt=request.negative_prompt,
@@ -82,6 +88,7 @@ def complete(
         images=images,
         batch=batch,
         place=_within("place", request.place, 0, batch - 1),
+        manner=request.manner,
     )
     return _begun(params, request.strength, spec.id, beginning, accepts)
 

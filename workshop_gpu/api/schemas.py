@@ -30,7 +30,9 @@ MAX_PROMPT_CHARACTERS = 5000
 class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """POST jobs. What is None takes the model's default; a seed that is None is drawn.
 
-    `batch` and `place`, from a picture's record, repeat one that was drawn together with others.
+    `batch` and `place`, from a picture's record, repeat one that was drawn together with others;
+    `manner`, from there too, one that was drawn with tiles, slices or text encoders on the CPU, or
+    without ("exact").
     `id`, 32 hexadecimal digits, is the job's: a request that is sent again with the same id,
     because its answer was lost, makes no second job. `placement` is the name of a rung on which the
     model has to be (instructor).
@@ -52,6 +54,7 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     images: int = 1
     batch: int = 1
     place: int = 0
+    manner: str = ""
     priority: PriorityName = "normal"
     id: str = ""
     placement: str = ""
@@ -122,7 +125,7 @@ class Job(msgspec.Struct, frozen=True):
     seconds_s: float | None = None
     params: dict[str, str | int | float] | None = None
     """prompt, negative_prompt, seed, steps, guidance, width, height, images, batch, place,
-    start_image, mask, strength"""
+    manner, start_image, mask, strength"""
     images: list[ImageInfo] = []
     error: ErrorReport | None = None
     batch: int = 1

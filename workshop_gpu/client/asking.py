@@ -82,8 +82,9 @@ def pick_model(models: list[schemas.Model], needed: str = "text") -> str:
     )
 
 
-def request_again(made: Metadata) -> schemas.GenerateRequest:
-    """The request for the picture with this metadata. Raises BadRequest if it says too little."""
+def request_again(made: Metadata, exactly: bool = True) -> schemas.GenerateRequest:
+    """The request for the picture with this metadata; `exactly`: only as it was computed then.
+    Raises BadRequest if it says too little."""
     if not {"prompt", "model", "seed"} <= made.keys():
         raise BadRequest(
             "invalid_request",
@@ -104,6 +105,7 @@ def request_again(made: Metadata) -> schemas.GenerateRequest:
         height=made.get("height"),
         batch=made.get("batch", 1),
         place=made.get("place", 0),
+        manner=made.get("manner", "") if exactly else "",
         start_image=start_image,
         mask=made.get("mask", ""),
         strength=made.get("strength") if start_image else None,

@@ -177,10 +177,11 @@ class Client:
         mask: Picture | None = None,
         batch: int = 1,
         place: int = 0,
+        manner: str = "",
     ) -> JobHandle:
         """Ask for pictures and return at once; the arguments are those of `generate`.
 
-        `batch` and `place`, from a picture's metadata, repeat one that was drawn with others.
+        `batch`, `place` and `manner`, from a picture's metadata, repeat one to its last bit.
         """
         width, height = parse_size(size)
         for name, value in (("seed", seed), ("steps", steps)):
@@ -205,6 +206,7 @@ class Client:
             images=images,
             batch=batch,
             place=place,
+            manner=check_prompt(manner, "manner"),
             strength=strength,
             id=uuid.uuid4().hex,
         )
@@ -329,16 +331,21 @@ class Client:
         self,
         image: Source,
         *,
+        exactly: bool = True,
         start_image: Picture | None = None,
         mask: Picture | None = None,
         progress: bool = True,
     ) -> GeneratedImage:
         """Make the same picture again from its metadata (an image, a file or PNG bytes).
 
+        One that was drawn with VAE tiling, attention slicing or text encoders on the CPU, or
+        without, is drawn so again, since that changes its last bits; not `exactly`, it is drawn
+        as the model is placed now. Raises NotRepeatable where the server cannot draw it so.
+
         One that began with a picture needs that one: give `start_image` (and `mask`) where the
         server does not have it any more.
         """
-        request = request_again(read_metadata(image))
+        request = request_again(read_metadata(image), exactly)
         handle = self._handle(request, beginning(start_image, mask))
         return wait_with_bar(handle, show=progress)[0]
 

@@ -90,6 +90,13 @@ class NotAccepted(ServerRefused):
     title = "This model cannot do that"
 
 
+class NotRepeatable(ServerRefused):
+    """The picture cannot be drawn here as it was drawn, so that its last bits would differ;
+    `again(image, exactly=False)` draws it all the same."""
+
+    title = "Not the same to the last bit"
+
+
 class InputUnknown(ServerRefused):
     """A picture to begin with is not on the server any more."""
 
@@ -180,6 +187,7 @@ _CLASSES: dict[str, type[ServerRefused]] = {
     "model_disabled": ModelNotOffered,
     "model_unavailable": ModelNotOffered,
     "images_not_accepted": NotAccepted,
+    "not_repeatable": NotRepeatable,
     "input_unknown": InputUnknown,
     "model_too_large": NeverFits,
     "queue_full": QueueFull,

@@ -13,8 +13,8 @@ from PIL.PngImagePlugin import PngImageFile, PngInfo
 from workshop_gpu.client.errors import BadRequest
 
 Metadata = dict[str, Any]
-"""prompt, negative_prompt, seed, steps, guidance, width, height, batch, place, model, versions,
-device."""
+"""prompt, negative_prompt, seed, steps, guidance, width, height, batch, place, manner, model,
+versions, device, placement (unless all of the model was on the device)."""
 
 TEXT_CHUNK = "workshop_gpu"
 READABLE_CHUNK = "parameters"
@@ -117,6 +117,9 @@ def read_metadata(source: Source) -> Metadata:
     if not isinstance(params, dict):
         return record
     about = {name: record[name] for name in ("model", "versions", "device") if name in record}
+    beside = record.get("metadata")
+    if isinstance(beside, dict) and "placement" in beside:
+        about["placement"] = beside["placement"]
     return {**{name: params[name] for name in params if name != "images"}, **about}
 
 

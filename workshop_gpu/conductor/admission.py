@@ -18,15 +18,22 @@ from workshop_gpu.conductor.errors import (
     ModelUnavailable,
     ModelUnknown,
     NoDevice,
+    NotRepeatable,
     QueueFull,
     ReportedError,
 )
 from workshop_gpu.conductor.events import EvictionAsked, HoldTaken, JobSubmitted, ModelWanted
-from workshop_gpu.conductor.memory_rules import check_memory
+from workshop_gpu.conductor.memory_rules import check_manner, check_memory
 from workshop_gpu.conductor.names import check_names
 from workshop_gpu.conductor.offering import limit_of
 from workshop_gpu.conductor.placement import never_fits
-from workshop_gpu.conductor.planning import TYPICAL, Size, least_bytes, size_of
+from workshop_gpu.conductor.planning import (
+    TYPICAL,
+    Size,
+    least_bytes,
+    size_asked,
+    size_of,
+)
 from workshop_gpu.conductor.policy import Policy
 from workshop_gpu.conductor.records import Device, Hold, Job, Slot, State
 from workshop_gpu.conductor.states import DeviceState, SlotState
@@ -38,7 +45,8 @@ _LIVE = (SlotState.LOADING, SlotState.READY, SlotState.LEAVING)
 
 def check_job(state: State, event: JobSubmitted, now: float) -> None:
     """Raises InvalidRequest, ModelUnknown, ModelDisabled, ModelUnavailable, NoDevice,
-    ModelTooLarge, QueueFull, or the cause of a load that failed just now."""
+    ModelTooLarge, InvalidPlacement, NotRepeatable, QueueFull, or the cause of a load that failed
+    just now."""
     check_names(
         job=event.job, participant=event.participant, kernel=event.kernel, model=event.model
     )
@@ -48,8 +56,9 @@ def check_job(state: State, event: JobSubmitted, now: float) -> None:
     if state.job(event.job) is not None:
         raise InvalidRequest("job", "this id was given already; make a new one", job=event.job)
     check_offered(state, event.model)
-    size = Size(event.pixels, event.batch, event.steps, event.placement)
+    size = size_asked(event)
     check_memory(state, event.model, size)
+    check_manner(state, event.model, size)
     _check_fits(state, event.model, size)
     _check_failures(state, event.model, now)
     _check_queue(state, event.participant)
@@ -218,6 +227,11 @@ def verdict(state: State, job: Job) -> ErrorReport | None:
         return ModelUnavailable(job.model, model.facts.problem).report()
     if not state.most_bytes:
         return NoDevice(why_no_device(state)).report()
+    if job.request.manner:
+        try:
+            check_manner(state, job.model, size_of(job))
+        except NotRepeatable as refusal:
+            return refusal.report()
     failures = [*state.slots(job.model, SlotState.FAILED)]
     most_bytes = _most_bytes_elsewhere(state, failures) if failures else state.most_bytes
     needed_bytes = least_bytes(state, job.model, size_of(job))

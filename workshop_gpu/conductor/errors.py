@@ -160,6 +160,21 @@ class InvalidPlacement(WorkshopError):
         super().__init__(f'{field} of "{model}": {problem}.', model=model, field=field, **facts)
 
 
+class NotRepeatable(WorkshopError):
+    """A picture is to be drawn in the manner of an earlier one, and cannot be here."""
+
+    kind = "not_repeatable"
+
+    def __init__(self, model: str, manner: str, problem: str, **facts: Fact) -> None:
+        super().__init__(
+            f'This picture of "{model}" was drawn {manner}, and {problem}. Otherwise its last bits '
+            "would differ. Use wg.again(image, exactly=False) to draw it all the same.",
+            model=model,
+            manner=manner,
+            **facts,
+        )
+
+
 class ModelInUse(WorkshopError):
     """The model cannot leave now: jobs run, kernels hold it, or it is pinned."""
 

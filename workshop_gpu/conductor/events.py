@@ -122,12 +122,13 @@ class FetchFailed(Event, frozen=True):
 
 class JobSubmitted(Event, frozen=True):
     """A checked request. Refused with ModelUnknown, ModelDisabled, ModelUnavailable,
-    ModelTooLarge, QueueFull or NoDevice.
+    ModelTooLarge, InvalidPlacement, NotRepeatable, QueueFull or NoDevice.
 
     `batch`: how many images of its own it makes at once. `group`: waiting jobs of the same model
     and the same group (not "") may run as one batch, whoever asked for them; the shell names it
     by all that must be equal for that (size, steps, guidance, scheduler). `placement` is a rung's
-    name, where an instructor asked for one ("": the planner decides).
+    name, where an instructor asked for one ("": the planner decides). `manner` is that of the
+    placement in which the picture was drawn that it repeats ("": whichever).
     """
 
     job: str
@@ -140,6 +141,7 @@ class JobSubmitted(Event, frozen=True):
     priority: Priority = Priority.NORMAL
     group: str = ""
     placement: str = ""
+    manner: str = ""
 
 
 class RestoredJob(msgspec.Struct, frozen=True):

@@ -1,12 +1,13 @@
 """What a model's memory settings must fulfil on this machine; each refusal names the number that
 would do. Nothing has moved when it is raised."""
 
-from workshop_gpu.conductor.errors import InvalidPlacement, gigabytes
+from workshop_gpu.conductor.errors import InvalidPlacement, NotRepeatable, gigabytes
 from workshop_gpu.conductor.ladder import AUTO, Streams, names, rung_named
+from workshop_gpu.conductor.placement import never_fits
 from workshop_gpu.conductor.planner import least
 from workshop_gpu.conductor.planning import HOST, Size, has_ladder, plans, roles_of, rungs_for
 from workshop_gpu.conductor.records import State
-from workshop_gpu.conductor.rungs import DENOISER, VAE
+from workshop_gpu.conductor.rungs import DENOISER, EXACT, VAE, manner_in_words
 from workshop_gpu.conductor.states import DeviceState
 
 
@@ -28,6 +29,31 @@ def check_memory(state: State, model: str, size: Size) -> None:
     _check_sizes(state, model)
     _check_rungs(state, model, placement)
     _check_cap(state, model, size)
+
+
+def check_manner(state: State, model: str, size: Size) -> None:
+    """Whether a picture may be repeated in the manner in which it was drawn. Raises
+    NotRepeatable."""
+    manner, memory = size.manner, state.models[model].facts.memory
+    if not manner:
+        return
+    words = manner_in_words(manner)
+    ladder = has_ladder(state, model)
+    able = plans(state, model, size, 0) if ladder else ()
+    if not able and (ladder or manner != EXACT):
+        named = size.placement or memory.placement
+        here = f'placed as "{named}" only' if named != AUTO else "never placed so"
+        raise NotRepeatable(model, words, f"the model is {here} on this server")
+    needed = min((plan.needed_bytes for plan in able), default=0) + memory.min_free_bytes
+    if never_fits(needed, state.most_bytes):
+        most = max(state.most_bytes)
+        raise NotRepeatable(
+            model,
+            words,
+            f"so it needs {gigabytes(needed)} of GPU memory here; there are {gigabytes(most)}",
+            needed_bytes=needed,
+            largest_bytes=most,
+        )
 
 
 def _check_device(state: State, model: str) -> None:

@@ -20,6 +20,7 @@ from workshop_gpu.conductor.planning import (
     plan_here,
     plans,
     rungs_for,
+    size_of,
 )
 from workshop_gpu.conductor.records import Device, Job, Slot, State
 from workshop_gpu.conductor.rungs import RESIDENT, Placement
@@ -54,9 +55,7 @@ class Placing:
 
     @classmethod
     def for_job(cls, state: State, now: float, job: Job) -> "Placing":
-        request = job.request
-        size = Size(request.pixels, request.batch, request.steps, request.placement)
-        return cls(state, now, job.model, size, job.steps)
+        return cls(state, now, job.model, size_of(job), job.steps)
 
     def least_bytes(self, device: Device) -> int:
         """What a job needs at the very least beyond what the model has on the device."""
@@ -102,7 +101,7 @@ class Placing:
         if left and (best_already or not moves):
             return as_it_is
         if not moves:
-            return as_it_is if device.can_transfer else None
+            return as_it_is if device.can_transfer and self._in_manner(here) else None
         ways = list(self._ways(device, ask, device.ledger.weights_bytes(self._model)))
         ways = [each for each in ways if each.placement not in (here, slot.asked)]
         if as_it_is is not None and left:
@@ -142,6 +141,8 @@ class Placing:
         here = slot.placement
         steps = self._all_steps(device)
         rungs = rungs_for(self._memory, self._size.placement)
+        if not self._in_manner(here):
+            return False
         if here == RESIDENT and rungs is PLANNED and not steps:
             return True
         plan = plan_here(self._state, self._model, self._size, here, device)
@@ -153,6 +154,10 @@ class Placing:
             for each in lowest
         )
         return alike and bool(allowed([plan], steps))
+
+    def _in_manner(self, placement: Placement) -> bool:
+        """Whether a picture that the job repeats comes out the same so."""
+        return self._size.manner in ("", placement.manner)
 
     def _ways(self, device: Device, ask: Ask, own_bytes: int) -> Iterator[Option]:
         """Each rung for which there is room, or could be. As few bytes are streamed as what is

@@ -7,6 +7,7 @@ what the instructor says of the model's memory.
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from workshop_gpu.conductor.events import JobSubmitted
 from workshop_gpu.conductor.ladder import AUTO, PLANNED, Rung, Streams, rung_named
 from workshop_gpu.conductor.memory_settings import MemorySettings
 from workshop_gpu.conductor.planner import (
@@ -26,12 +27,14 @@ HOST = ("", "cpu")
 
 
 class Size(NamedTuple):
-    """What of a job its bytes and seconds depend on; `placement`: the rung that was asked for."""
+    """What of a job its bytes and seconds depend on; `placement`: the rung that was asked for;
+    `manner`: that of the picture which it repeats."""
 
     pixels: int
     batch: int
     steps: int
     placement: str = ""
+    manner: str = ""
 
 
 TYPICAL = Size(TYPICAL_PIXELS, 1, _TYPICAL_STEPS)
@@ -39,8 +42,18 @@ TYPICAL = Size(TYPICAL_PIXELS, 1, _TYPICAL_STEPS)
 
 def size_of(job: Job, together: int = 1) -> Size:
     """Of so many such jobs together."""
-    request = job.request
-    return Size(request.pixels, request.batch * together, request.steps, request.placement)
+    return size_asked(job.request, together)
+
+
+def size_asked(request: JobSubmitted, together: int = 1) -> Size:
+    """Of so many such requests together."""
+    return Size(
+        request.pixels,
+        request.batch * together,
+        request.steps,
+        request.placement,
+        request.manner,
+    )
 
 
 def has_ladder(state: State, model: str) -> bool:
@@ -79,7 +92,10 @@ def plans(
 ) -> tuple[Plan, ...]:
     """The rungs for a job of this size in so much room."""
     question = question_for(state, model, size, room_bytes, device)
-    return plan_all(question, rungs_for(state.models[model].facts.memory, size.placement))
+    found = plan_all(question, rungs_for(state.models[model].facts.memory, size.placement))
+    if not size.manner:
+        return found
+    return tuple(plan for plan in found if plan.placement.manner == size.manner)
 
 
 def question_for(

@@ -12,6 +12,14 @@ DENOISER = "denoiser"
 VAE = "vae"
 ROLES = (ENCODERS, DENOISER, VAE)
 
+EXACT = "exact"
+MANNERS = {
+    "tiled": "VAE tiling",
+    "sliced": "attention slicing",
+    "cpu-encoders": "text encoders on the CPU",
+}
+"""What a placement may do beside moving weights, in words for people."""
+
 _ENCODERS = ("text_encoder", "image_encoder")
 _VAES = ("vae", "vqvae", "movq", "vqgan")
 
@@ -22,6 +30,19 @@ def role_of(component: str) -> str:
     if component.startswith(_ENCODERS):
         return ENCODERS
     return VAE if component.startswith(_VAES) else DENOISER
+
+
+def is_manner(text: str) -> bool:
+    """Whether a placement can have this manner."""
+    words = text.split("+")
+    return text == EXACT or words == [word for word in MANNERS if word in words]
+
+
+def manner_in_words(manner: str) -> str:
+    """As people read it."""
+    if manner == EXACT:
+        return f"without {', '.join(MANNERS.values())}"
+    return f"with {' and '.join(MANNERS[word] for word in manner.split('+'))}"
 
 
 class Placement(msgspec.Struct, frozen=True):
@@ -54,9 +75,16 @@ class Placement(msgspec.Struct, frozen=True):
         return self._named("streamed")
 
     @property
+    def manner(self) -> str:
+        """What of it changes a picture's last bits: a picture is repeated bit for bit in the same
+        manner only. It is some of `MANNERS` joined by "+"; "exact": it only moves weights."""
+        here = (self.tiled, self.sliced, bool(self.on_cpu))
+        return "+".join(word for word, is_so in zip(MANNERS, here, strict=True) if is_so) or EXACT
+
+    @property
     def exact(self) -> bool:
         """Whether it only moves weights, so that a picture is the same to the last bit."""
-        return not (self.tiled or self.sliced or self.on_cpu)
+        return self.manner == EXACT
 
     def _named(self, streamed: str) -> str:
         words = [f"{role} staged" for role in self.staged]

@@ -31,7 +31,8 @@ def start(look: Look, model: str, passed: Sequence[str]) -> Order | None:
         return None
     tried: set[object] = set()
     for job in state.queue.of_model(model, _SIZES_TRIED):
-        needed = state.working_bytes(job), job.request.placement, job.steps
+        request = job.request
+        needed = state.working_bytes(job), request.placement, request.manner, job.steps
         if needed in tried:
             continue
         tried.add(needed)

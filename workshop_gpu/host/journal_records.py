@@ -21,6 +21,7 @@ def request_of(record: JobRecord) -> JobSubmitted:
         priority=record.priority,
         group=record.group,
         placement=record.placement,
+        manner=params.manner,
     )
 
 

@@ -56,7 +56,8 @@ class JobRecord(msgspec.Struct):
         Every job gets the model's own scheduler, so that it need not be named.
         """
         made = self.params
-        if made.images > 1 or made.batch > 1 or made.start_image:
+        # A repeated picture is drawn as it was: by itself, or in a batch of its own likes.
+        if made.images > 1 or made.batch > 1 or made.manner or made.start_image:
             return ""
         # Some pipelines take "no negative prompt" for something else than an empty one.
         negative = "negative" if made.negative_prompt else ""

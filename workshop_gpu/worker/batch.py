@@ -217,7 +217,9 @@ class Batch:
             (
                 sitter,
                 pictures[place],
-                msgspec.structs.replace(wanted[place], batch=len(wanted), place=place),
+                msgspec.structs.replace(
+                    wanted[place], batch=len(wanted), place=place, manner=model.placement.manner
+                ),
             )
             for sitter, place in zip(sitting, places, strict=True)
             if sitter.member.job in self._open

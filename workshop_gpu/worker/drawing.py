@@ -20,7 +20,7 @@ import torch
 from PIL import Image
 
 from workshop_gpu.conductor import errors
-from workshop_gpu.conductor.rungs import RESIDENT
+from workshop_gpu.conductor.rungs import RESIDENT, manner_in_words
 from workshop_gpu.worker.components import OpenModel
 from workshop_gpu.worker.course import Course, computing_on
 from workshop_gpu.worker.inputs import Inputs
@@ -67,13 +67,18 @@ class Picture:
 
 
 def check_params(model: OpenModel, params: GenerateParams) -> None:
-    """Refuse what this pipeline cannot do, before anything runs. Raises InvalidRequest."""
+    """Refuse what this pipeline cannot do, before anything runs. Raises InvalidRequest or
+    NotRepeatable."""
     if params.seed < 0 or params.seed + params.images - 1 > _LARGEST_SEED:
         raise errors.InvalidRequest("seed", f"must be from 0 to {_LARGEST_SEED}")
     if params.images < 1:
         raise errors.InvalidRequest("images", "must be at least 1")
     if not 0 <= params.place < params.batch:
         raise errors.InvalidRequest("place", "must be from 0 to below batch")
+    manner = model.placement.manner
+    if params.manner not in ("", manner):
+        name, words = model.source.model, manner_in_words(params.manner)
+        raise errors.NotRepeatable(name, words, "the model is not placed so now")
     if params.start_image and not (0 < params.strength <= 1 <= params.steps * params.strength):
         raise errors.InvalidRequest("strength", "must be above 0, at most 1, and for a whole step")
     scheduler = getattr(model.pipeline, "scheduler", None)

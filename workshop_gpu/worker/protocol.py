@@ -47,7 +47,8 @@ class GenerateParams(msgspec.Struct, frozen=True, kw_only=True):
 
     Image `i` of the job is drawn with seed `seed + i`, so that each can be made again alone.
     `batch` above 1 repeats a picture that was drawn in one call with others: as many are drawn,
-    all alike, and the one at `place` (from 0) is kept.
+    all alike, and the one at `place` (from 0) is kept. `manner` repeats one that was drawn in a
+    placement of this manner ("": whichever).
 
     With a `start_image` the picture begins with that one, of which `strength` (above 0, at most 1)
     says how much is drawn anew; with a `mask` too, only where that is white. Both are ids of
@@ -64,6 +65,7 @@ class GenerateParams(msgspec.Struct, frozen=True, kw_only=True):
     images: int = 1
     batch: int = 1
     place: int = 0
+    manner: str = ""
     start_image: str = ""
     mask: str = ""
     strength: float = 1.0

@@ -32,6 +32,8 @@ from workshop_gpu.client.words import Progress, describe
 _MOST_THUMBNAILS = 64
 """In one wish of the browser."""
 _TAKEN = ("prompt", "negative_prompt", "steps", "guidance", "width", "height")
+_HOW = ("batch", "place", "manner")
+"""In a picture's metadata, what makes it the same to the last bit."""
 
 Asked = dict[str, Any]
 """The arguments of `Client.submit`."""
@@ -167,8 +169,7 @@ class Studio(StudioBeginning):
             self.seed = None if vary else made["seed"]
             self.count = 1
         self._begin_as(made)
-        place = {} if vary else {"batch": made.get("batch", 1), "place": made.get("place", 0)}
-        self._generate_in_a_thread(place)
+        self._generate_in_a_thread({} if vary else {key: made[key] for key in _HOW if key in made})
 
     def _begin_as(self, made: dict[str, Any]) -> None:
         """With the pictures that this one began with, as the server has them."""
