@@ -139,6 +139,8 @@ BAD_FIELDS = [
     ({"seed": -1}, 400, "invalid_request"),
     ({"seed": 2**80}, 400, "invalid_request"),
     ({"seed": "x"}, 400, "invalid_request"),
+    ({"manner": "tiles"}, 400, "invalid_request"),
+    ({"manner": "sliced"}, 422, "not_repeatable"),
     ({"priority": "royal"}, 400, "invalid_request"),
     ({"stepps": 20}, 400, "invalid_request"),
 ]

@@ -163,12 +163,13 @@ def make_one(studio: Studio, fake: FakeServer, **made: int) -> None:
 def test_again_takes_the_pictures_own_options_and_its_place_in_the_batch(
     studio: Studio, fake: FakeServer
 ) -> None:
-    make_one(studio, fake, batch=4, place=2)
+    make_one(studio, fake, batch=4, place=2, manner="tiled")
     studio.prompt, studio.model, studio.steps = "something else", "other", 3
     click(studio, wish="again", key=f"{JOB}:0")
     body = wait_for_bodies(fake, 2)[-1]
-    asked = [body[name] for name in ("prompt", "model", "seed", "steps", "width", "batch", "place")]
-    assert asked == ["a red circle", "shapes", 7, 20, 32, 4, 2]
+    names = ("prompt", "model", "seed", "steps", "width", "batch", "place", "manner")
+    asked = [body[name] for name in names]
+    assert asked == ["a red circle", "shapes", 7, 20, 32, 4, 2, "tiled"]
     assert [studio.prompt, studio.model] == ["a red circle", "shapes"]
     assert [studio.seed, studio.count] == [7, 1]
 
