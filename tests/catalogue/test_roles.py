@@ -38,11 +38,11 @@ def test_the_roles_of_two_components_are_one() -> None:
             Component("transformer", 50, (20, 20)),
             Component("transformer_2", 60, (25, 25)),
             Component("vae", 9, (1, 1)),
-            Component("text_encoder", 5),
+            Component("text_encoder", 5, (2, 2)),
         ]
     )
     assert found == (
-        RoleBytes(ENCODERS, 5),
+        RoleBytes(ENCODERS, 5, (2, 2)),
         RoleBytes(DENOISER, 110, (20, 20, 25, 25)),
         RoleBytes(VAE, 9),
     )

@@ -26,8 +26,9 @@ from workshop_gpu.conductor.rungs import (
 from workshop_gpu.conductor.working_memory import Activations
 
 # Stable Diffusion 3.5 Large in bf16: 27.5 GB.
+ENCODER_BLOCKS = (14_000_000,) * 12 + (39_000_000,) * 32 + (386_000_000,) * 24
 LARGE = (
-    RoleBytes(ENCODERS, 11_160_000_000),
+    RoleBytes(ENCODERS, 11_160_000_000, ENCODER_BLOCKS),
     RoleBytes(DENOISER, 16_120_000_000, (415_000_000,) * 38),
     RoleBytes(VAE, 170_000_000),
 )
@@ -212,7 +213,7 @@ def test_a_rung_that_failed_is_not_climbed_again_at_once_but_after_a_while() -> 
 
 def test_a_model_climbs_again_once_there_is_room() -> None:
     made = stage(laddered(), gb=48)
-    made.foreign(36)
+    made.foreign(44)
     made.submit("large")
     narrow = ordered(made)
     loaded(made)
@@ -271,6 +272,7 @@ def test_an_instructor_may_name_the_rung_of_a_job() -> None:
         ("cond_only", Placement(staged=(ENCODERS,))),
         ("aggressive", Placement(staged=ROLES)),
         ("cpu-encoders", Placement(on_cpu=(ENCODERS,))),
+        ("streamed-encoders", Placement(staged=(VAE,), streamed=(ENCODERS,))),
         ("none", RESIDENT),
     ],
 )

@@ -38,8 +38,9 @@ GB = 1_000_000_000
 MEGAPIXEL = 1024 * 1024
 
 # Stable Diffusion 3.5 Large in bf16.
+ENCODER_BLOCKS = (14_000_000,) * 12 + (39_000_000,) * 32 + (386_000_000,) * 24
 LARGE = (
-    RoleBytes(ENCODERS, 11_160_000_000),
+    RoleBytes(ENCODERS, 11_160_000_000, ENCODER_BLOCKS),
     RoleBytes(DENOISER, 16_120_000_000, (415_000_000,) * 38),
     RoleBytes(VAE, 170_000_000),
 )
@@ -106,10 +107,39 @@ def test_a_step_takes_as_long_as_the_slower_of_computing_and_copying() -> None:
     assert plan.job_s == pytest.approx(28 * 38 * 0.415 / 54.6 + staged_s)
 
 
-def test_on_a_card_of_eight_gigabytes_the_encoders_are_on_the_cpu() -> None:
+def test_on_a_card_of_eight_gigabytes_encoders_and_denoiser_are_streamed() -> None:
     plan = chosen(ask(7.6, OLD_CARD))
-    assert plan.placement.on_cpu == (ENCODERS,)
+    assert plan.placement.streamed == (ENCODERS,)
+    assert plan.placement.streamed_bytes > 0
+    assert plan.placement.exact
     assert plan.needed_bytes <= 7.6 * GB
+
+
+def test_encoders_without_blocks_are_on_the_cpu_of_a_card_of_eight_gigabytes() -> None:
+    roles = (RoleBytes(ENCODERS, LARGE[0].size_bytes), *LARGE[1:])
+    plan = chosen(ask(7.6, OLD_CARD, roles))
+    assert plan.placement.on_cpu == (ENCODERS,)
+
+
+def test_streamed_encoders_take_their_buffers_and_while_they_read_what_is_in_no_block() -> None:
+    question = ask(30)
+    plan = named(question, "streamed-encoders")
+    assert plan.weights_bytes == 16_120_000_000 + 2 * 386_000_000
+    rest = 11_160_000_000 - sum(ENCODER_BLOCKS)
+    encoding = plan.peaks[Phase.ENCODE] - plan.weights_bytes
+    assert encoding == rest + question.activations.encode_bytes
+    both = named(question, "streamed-both")
+    assert both.weights_bytes - both.placement.buffers * 415_000_000 < 16_120_000_000, (
+        "encoders and denoiser come through the same buffers"
+    )
+
+
+def test_where_the_bus_is_slow_the_encoders_are_streamed_rather_than_the_denoiser() -> None:
+    """They come once or twice in a job, the denoiser's blocks at each step."""
+    question = ask(23.5, Speeds(step_s=0.193, bus_bytes_per_s=3e9))
+    plan = chosen(question)
+    assert plan.rung.name == "streamed-both"
+    assert plan.job_s < named(question, "staged-streamed").job_s / 2
 
 
 def test_a_picture_that_only_moves_weights_is_better_than_a_faster_one_in_tiles() -> None:
@@ -205,6 +235,7 @@ BLOCKS = st.lists(st.integers(1, GB), max_size=60).map(tuple)
 
 @given(
     encoders=SIZES,
+    layers=BLOCKS,
     blocks=BLOCKS,
     rest=SIZES,
     vae=SIZES,
@@ -215,6 +246,7 @@ BLOCKS = st.lists(st.integers(1, GB), max_size=60).map(tuple)
 )
 def test_no_plan_promises_what_it_cannot_keep(
     encoders: int,
+    layers: tuple[int, ...],
     blocks: tuple[int, ...],
     rest: int,
     vae: int,
@@ -226,7 +258,7 @@ def test_no_plan_promises_what_it_cannot_keep(
     """Of any model and card: what fits is within the room, no peak is above the promise, nothing
     is faster than all on the device, and more room never makes a job slower."""
     roles = (
-        RoleBytes(ENCODERS, encoders),
+        RoleBytes(ENCODERS, encoders + sum(layers), layers),
         RoleBytes(DENOISER, sum(blocks) + rest, blocks),
         RoleBytes(VAE, vae),
     )

@@ -33,6 +33,9 @@ EXACT = {
     "one block streamed": Placement(streamed_bytes=1, buffers=1),
     "all streamed": Placement(streamed_bytes=ALL),
     "all streamed by three buffers": Placement(streamed_bytes=ALL, buffers=3),
+    "encoders streamed": Placement(streamed=(ENCODERS,)),
+    "encoders streamed by one buffer": Placement(streamed=(ENCODERS,), buffers=1),
+    "everything streamed": Placement(streamed=(ENCODERS,), staged=(VAE,), streamed_bytes=ALL),
     "staged and streamed": Placement(staged=(ENCODERS, VAE), streamed_bytes=ALL),
 }
 SLICED_BOUND = 2e-5
@@ -87,7 +90,7 @@ def test_every_rung_that_moves_weights_draws_the_resident_models_picture(
         assert worker.resident_bytes == model.weights_bytes, name
         assert np.array_equal(drawn(worker, model), expected), name
         assert worker.resident_bytes == model.weights_bytes, name
-        assert model.weights_bytes < whole_bytes or model.placement.streamed_bytes, name
+        assert model.weights_bytes < whole_bytes or model.rotation is not None, name
     back = load(worker, folder)
     assert (back.weights_bytes, hooks(back)) == (whole_bytes, the_libraries_own)
     assert np.array_equal(drawn(worker, back), expected)
@@ -99,7 +102,7 @@ def test_every_rung_that_moves_weights_draws_the_resident_models_picture(
 def test_a_rung_can_be_the_first_that_a_model_is_loaded_into(folder: Path, pooled: bool) -> None:
     pool = FakePool(room=10**9 if pooled else 0)
     expected = drawn(worker := loader(pool), load(worker, folder))
-    for name in ("everything staged", "staged and streamed"):
+    for name in ("everything staged", "staged and streamed", "everything streamed"):
         worker = loader(pool)
         model = load(worker, folder, EXACT[name])
         assert np.array_equal(drawn(worker, model), expected), name
@@ -135,6 +138,8 @@ def test_what_a_model_takes_is_told_by_role_and_moment(folder: Path, pool: FakeP
     assert sum(role.size_bytes for role in roles.values()) == whole_bytes
     blocks = roles[DENOISER].blocks_bytes
     assert 0 < sum(blocks) < roles[DENOISER].size_bytes
+    layers = roles[ENCODERS].blocks_bytes
+    assert 0 < sum(layers) < roles[ENCODERS].size_bytes
 
     staged = load(worker, folder, EXACT["everything staged"])
     assert staged.weights_bytes == 0
@@ -146,6 +151,13 @@ def test_what_a_model_takes_is_told_by_role_and_moment(folder: Path, pool: FakeP
     assert streamed.weights_bytes == whole_bytes - sum(blocks) + buffers_bytes
     assert streamed.roles == tuple(roles.values())
 
+    passing = load(worker, folder, EXACT["encoders streamed"])
+    assert passing.placement.streamed == (ENCODERS,)
+    buffers_bytes = 2 * max(layers)
+    assert passing.weights_bytes == whole_bytes - roles[ENCODERS].size_bytes + buffers_bytes
+    assert passing.transient_bytes == roles[ENCODERS].size_bytes - sum(layers)
+    assert passing.roles == tuple(roles.values())
+
 
 def test_never_more_is_on_the_device_than_the_placement_says(
     folder: Path, pool: FakePool, monkeypatch: pytest.MonkeyPatch
@@ -153,8 +165,8 @@ def test_never_more_is_on_the_device_than_the_placement_says(
     """A device of just the size that a plan promises is enough to load and to draw."""
     plan = load(loader(pool), folder, EXACT["everything staged"])
     tight = loader(pool, total_bytes=plan.weights_bytes + plan.transient_bytes)
-    for name in ("everything staged", "encoders and denoiser staged"):
-        model = load(tight, folder, EXACT["everything staged"])
+    for name in ("everything staged", "everything streamed"):
+        model = load(tight, folder, EXACT[name])
         assert drawn(tight, model).std() > 0, name
     small = loader(pool, total_bytes=plan.transient_bytes - 1)
     model = load(small, folder, EXACT["everything staged"])
@@ -181,6 +193,8 @@ def test_a_limit_on_the_weights_is_kept_before_anything_comes(folder: Path, pool
     [
         (Placement(staged=("denoisers",)), "no role denoisers"),
         (Placement(on_cpu=(VAE,)), "only encoders"),
+        (Placement(streamed=(VAE,)), "only encoders"),
+        (Placement(streamed=(ENCODERS,), buffers=0), "at least 1"),
         (Placement(streamed_bytes=-1), "negative"),
         (Placement(streamed_bytes=1, buffers=0), "at least 1"),
         (Placement(source="gpu7"), "cannot come from gpu7"),

@@ -70,7 +70,7 @@ def streamed(net: Any, wanted_bytes: int, buffers: int = 2) -> tuple[Any, Watche
     plan = streaming_in(placement, units_of(net, part, weights))
     memories = [torch.empty(plan.buffer_bytes, dtype=torch.uint8) for _ in range(plan.buffers)]
     lane = Watched()
-    return Rotation(plan.units, memories, lane), lane
+    return Rotation(plan.all_units, memories, lane), lane
 
 
 def output(net: Any) -> Any:

@@ -6,7 +6,7 @@ These are estimates: once the model was loaded, the worker says how large its ro
 from collections.abc import Iterable
 
 from workshop_gpu.catalogue.pipeline_folder import Component
-from workshop_gpu.conductor.rungs import DENOISER, ROLES, RoleBytes, role_of
+from workshop_gpu.conductor.rungs import ROLES, VAE, RoleBytes, role_of
 
 
 def roles_of(components: Iterable[Component]) -> tuple[RoleBytes, ...]:
@@ -18,5 +18,5 @@ def roles_of(components: Iterable[Component]) -> tuple[RoleBytes, ...]:
         blocks = tuple(size for each in own for size in each.blocks_bytes)
         size = sum(each.loaded_bytes for each in own)
         if size:
-            found.append(RoleBytes(role, size, blocks if role == DENOISER else ()))
+            found.append(RoleBytes(role, size, () if role == VAE else blocks))
     return tuple(found)

@@ -53,11 +53,23 @@ RUNGS: tuple[Rung, ...] = (
         Placement(staged=_BOTH),
         Streams.ALL,
     ),
+    Rung(
+        "streamed-both",
+        "text encoders streamed, VAE staged, the denoiser partly streamed",
+        Placement(staged=(VAE,), streamed=(ENCODERS,)),
+        Streams.SOME,
+    ),
     Rung("tiled", "VAE tiling", Placement(tiled=True)),
     Rung(
         "tiled-streamed",
         "text encoders and VAE staged, VAE tiling, the denoiser streamed",
         Placement(staged=_BOTH, tiled=True),
+        Streams.SOME,
+    ),
+    Rung(
+        "tiled-streamed-both",
+        "text encoders streamed, VAE staged, VAE tiling, the denoiser streamed",
+        Placement(staged=(VAE,), tiled=True, streamed=(ENCODERS,)),
         Streams.SOME,
     ),
     Rung(
@@ -76,6 +88,12 @@ RUNGS: tuple[Rung, ...] = (
         "attention slicing, text encoders on the CPU, VAE tiling, the denoiser streamed",
         Placement(staged=(VAE,), on_cpu=(ENCODERS,), tiled=True, sliced=True),
         Streams.SOME,
+    ),
+    Rung(
+        "streamed-encoders",
+        "text encoders streamed, VAE staged",
+        Placement(staged=(VAE,), streamed=(ENCODERS,)),
+        by_name_only=True,  # the denoiser's blocks come through the same buffers for nothing
     ),
     Rung(
         "cond_diffusion",
@@ -111,8 +129,9 @@ def rung_of(placement: Placement) -> Rung | None:
     """The rung that a placement stands on; None for one that was put together by hand."""
     for rung in RUNGS:
         want = rung.placement
-        alike = (want.staged, want.on_cpu, want.tiled, want.sliced) == (
+        alike = (want.staged, want.streamed, want.on_cpu, want.tiled, want.sliced) == (
             placement.staged,
+            placement.streamed,
             placement.on_cpu,
             placement.tiled,
             placement.sliced,

@@ -7,7 +7,7 @@ from workshop_gpu.conductor.placement import never_fits
 from workshop_gpu.conductor.planner import least
 from workshop_gpu.conductor.planning import HOST, Size, has_ladder, plans, roles_of, rungs_for
 from workshop_gpu.conductor.records import State
-from workshop_gpu.conductor.rungs import DENOISER, EXACT, VAE, manner_in_words
+from workshop_gpu.conductor.rungs import DENOISER, ENCODERS, EXACT, VAE, manner_in_words
 from workshop_gpu.conductor.states import DeviceState
 
 
@@ -122,6 +122,11 @@ def _check_rungs(state: State, model: str, placement: str) -> None:
     if all(rung.streams is not Streams.NOTHING for rung in rungs) and not streams:
         raise InvalidPlacement(
             model, "placement", "it has no repeated blocks that could be streamed; choose another"
+        )
+    read_in_blocks = ENCODERS in roles and len(roles[ENCODERS].blocks_bytes) > 2
+    if all(rung.placement.streamed for rung in rungs) and not read_in_blocks:
+        raise InvalidPlacement(
+            model, "placement", "its text encoders have no repeated blocks; choose another"
         )
     if all(rung.placement.tiled for rung in rungs) and VAE not in roles:
         raise InvalidPlacement(

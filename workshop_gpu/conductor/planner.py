@@ -117,6 +117,8 @@ def least(plans: Iterable[Plan]) -> Plan | None:
 def plan_for(question: Question, rung: Rung) -> Plan | None:
     """The rung with as few streamed bytes as the room asks for; None where it streams and the
     model has no blocks that would be worth it."""
+    if any(not _worth_streaming(question, role) for role in rung.placement.streamed):
+        return None
     streamed = 0
     if rung.streams is not Streams.NOTHING:
         streamed = _streamed_bytes(question, rung)
@@ -146,17 +148,24 @@ def plan_of(question: Question, placement: Placement, rung: Rung | None = None) 
 def _streamed_bytes(question: Question, rung: Rung) -> int:
     """As few as the room asks for, the buffers won back first; one block at least, because a rung
     that streams nothing would be another one. 0: all blocks take no more than the buffers."""
-    denoiser = next((role for role in question.roles if role.role == DENOISER), None)
-    blocks = denoiser.blocks_bytes if denoiser else ()
+    blocks = _blocks(question.roles, DENOISER)
     in_all, largest = sum(blocks), max(blocks, default=0)
-    buffers = question.buffers * largest
-    if in_all <= buffers:
+    if not _worth_streaming(question, DENOISER):
         return 0
     if rung.streams is Streams.ALL:
         return in_all
     # With one byte streamed the buffers are there, which is what has to be won back.
     missing = plan_of(question, _placed(question, rung, 1)).missing_bytes
     return min(max(question.streamed_bytes, missing + 1, largest), in_all)
+
+
+def _worth_streaming(question: Question, role: str) -> bool:
+    blocks = _blocks(question.roles, role)
+    return sum(blocks) > question.buffers * max(blocks, default=0)
+
+
+def _blocks(roles: Iterable[RoleBytes], role: str) -> tuple[int, ...]:
+    return next((each.blocks_bytes for each in roles if each.role == role), ())
 
 
 def _placed(question: Question, rung: Rung, streamed: int) -> Placement:
@@ -168,9 +177,9 @@ def _placed(question: Question, rung: Rung, streamed: int) -> Placement:
         staged=tuple(role for role in want.staged if role in here),
         on_cpu=tuple(role for role in want.on_cpu if role in here),
         streamed_bytes=streamed,
-        buffers=question.buffers if streamed else want.buffers,
+        buffers=question.buffers if streamed or want.streamed else want.buffers,
     )
-    if question.source and (streamed or placement.staged):
+    if question.source and (streamed or placement.staged or placement.streamed):
         return msgspec.structs.replace(placement, source=question.source)
     return placement
 
@@ -186,13 +195,12 @@ class _Sizes:
     def kept_bytes(self) -> int:
         """What stays on the device between jobs."""
         placement = self._placement
-        away = {*placement.staged, *placement.on_cpu}
+        away = {*placement.staged, *placement.streamed, *placement.on_cpu}
         kept = sum(role.size_bytes for role in self._roles.values() if role.role not in away)
-        if not placement.streamed_bytes:
-            return kept
-        denoiser = self._roles.get(DENOISER)
-        largest = max(denoiser.blocks_bytes, default=0) if denoiser else 0
-        return max(0, kept - placement.streamed_bytes) + placement.buffers * largest
+        streamed = {*placement.streamed, *((DENOISER,) if placement.streamed_bytes else ())}
+        blocks = [size for role in streamed for size in _blocks(self._roles.values(), role)]
+        buffers = placement.buffers * max(blocks, default=0)
+        return max(0, kept - placement.streamed_bytes) + buffers
 
     def above(self, kept: int) -> tuple[int, dict[Phase, int]]:
         """The working memory above the weights that stay, and all bytes in each phase."""
@@ -209,6 +217,8 @@ class _Sizes:
 
     def _comes(self, role: str) -> int:
         """What comes for a phase and leaves after it."""
+        if role in self._placement.streamed:
+            return self._size(role) - sum(_blocks(self._roles.values(), role))
         return self._size(role) if role in self._placement.staged else 0
 
     def _size(self, role: str) -> int:
@@ -230,6 +240,8 @@ def _job_s(question: Question, placement: Placement) -> float:
     step_s = speeds.step_s * (_SLICED_FACTOR if placement.sliced else 1.0)
     steps_s = question.steps * max(step_s, placement.streamed_bytes / bus)
     staged_s = sum(sizes.get(role, 0) for role in placement.staged) / bus
+    # A prompt and its negative may be read one after the other: then each block comes twice.
+    staged_s += 2 * sum(sizes.get(role, 0) for role in placement.streamed) / bus
     cpu_s = sum(sizes.get(role, 0) for role in placement.on_cpu) * _CPU_ENCODE_S_PER_BYTE
     tiled_s = _TILED_STEPS * speeds.step_s if placement.tiled else 0.0
     return steps_s + staged_s + cpu_s + tiled_s

@@ -48,10 +48,12 @@ def manner_in_words(manner: str) -> str:
 class Placement(msgspec.Struct, frozen=True):
     """Where a model's weights live. Without anything set, all of them stay on the device.
 
-    `staged`: roles that are on the device only while they are used. `on_cpu`: roles that compute
-    on the CPU. `streamed_bytes`: so many bytes of the denoiser's repeated blocks, rounded up to
-    whole blocks, come to the device anew at each step, through `buffers` buffers. `tiled`: the VAE
-    works tile by tile and picture by picture. `sliced`: attention is computed slice by slice.
+    `staged`: roles that are on the device only while they are used. `streamed`: the same, and of
+    their repeated blocks only those are there that compute or come next. `on_cpu`: roles that
+    compute on the CPU. `streamed_bytes`: so many bytes of the denoiser's repeated blocks, rounded
+    up to whole blocks, come to the device anew at each step. All streamed blocks come through the
+    same `buffers` buffers, each as large as the largest of them. `tiled`: the VAE works tile by
+    tile and picture by picture. `sliced`: attention is computed slice by slice.
     `source`: the device whose memory streamed and staged weights come from ("": host memory).
     """
 
@@ -62,6 +64,7 @@ class Placement(msgspec.Struct, frozen=True):
     tiled: bool = False
     sliced: bool = False
     source: str = ""
+    streamed: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -88,6 +91,7 @@ class Placement(msgspec.Struct, frozen=True):
 
     def _named(self, streamed: str) -> str:
         words = [f"{role} staged" for role in self.staged]
+        words += [f"{role} streamed" for role in self.streamed]
         words += [f"{role} on the CPU" for role in self.on_cpu]
         if self.streamed_bytes:
             words.append(streamed)

@@ -17,15 +17,7 @@ def repeated_blocks(network: Any) -> list[Any]:
     They are elements of lists of modules, so the network calls each as a whole; none is inside
     another. What is left over stays on the device.
     """
-    found = []
-    for child in network.children():
-        if isinstance(child, torch.nn.ModuleList):
-            found += [block for element in child for block in _divided(element)]
-        else:
-            inner = _inside(child)
-            if inner and _mostly(inner, child):
-                found += inner
-    return [block for block in found if _size_bytes(block) > 0]
+    return [block for block in _inside(network) if _size_bytes(block) > 0]
 
 
 def _divided(element: Any) -> list[Any]:

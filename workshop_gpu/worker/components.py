@@ -14,19 +14,27 @@ from typing import Any
 import torch
 
 from workshop_gpu.conductor.rungs import (
-    DENOISER,
     RESIDENT,
     ROLES,
+    VAE,
     Placement,
     RoleBytes,
     role_of,
 )
 from workshop_gpu.worker.layout import Block, bind, strayed, unbind
-from workshop_gpu.worker.placements import Home, Kept, units_of
+from workshop_gpu.worker.placements import (
+    VISITORS,
+    Home,
+    Kept,
+    Streaming,
+    kept_beside,
+    streaming_in,
+    units_of,
+)
 from workshop_gpu.worker.pool import Part
 from workshop_gpu.worker.protocol import ModelSource, PartBytes
 from workshop_gpu.worker.stored import Identity, replaced
-from workshop_gpu.worker.streaming import Rotation
+from workshop_gpu.worker.streaming import Rotation, Unit
 
 CPU = torch.device("cpu")
 
@@ -37,9 +45,10 @@ class Component:
 
     `weights` lie in `part`, which models may share; `computed` is what the library computes at
     each opening, in memory of its own. Without `files` the weights cannot be read again;
-    `identities` are those of the files that were read. `kept` is what stays on the device of a
-    streamed component, with the device's memory; `visit` the whole of a staged one while it is
-    there, with what that takes beside the part's own copy there.
+    `identities` are those of the files that were read. `beside` is what of a streamed component is
+    in none of the blocks that come and go, `kept` the same with the device's memory while it is
+    there; `visit` the whole of a staged one while it is there, with what that takes beside the
+    part's own copy there.
     """
 
     name: str
@@ -51,6 +60,7 @@ class Component:
     identities: tuple[Identity, ...] = ()
     torch_device: torch.device = CPU
     home: Home = Home.DEVICE
+    beside: tuple[Kept, ...] = ()
     kept: tuple[tuple[Kept, torch.Tensor], ...] = ()
     visit: torch.Tensor | None = None
     visit_bytes: int = 0
@@ -117,9 +127,16 @@ class Component:
         self.bind_to_host()
         self.kept, self.visit, self.visit_bytes = (), None, 0
 
+    @property
+    def visiting_bytes(self) -> int:
+        """What it takes on the device while it is used, and does not take between jobs."""
+        if self.home is Home.PASSING:
+            return sum(kept.size_bytes for kept in self.beside) + self.computed.size_bytes
+        return self.size_bytes if self.home is Home.STAGED else 0
+
     def mend(self) -> bool:
         """Undo a cast that a job left behind; whether there was one."""
-        if self.home in (Home.STAGED, Home.CPU):
+        if self.home in (*VISITORS, Home.CPU):
             self.bind_to_host()
             return False
         there = [(self.computed, self._computed_there()), *self._on_device()]
@@ -129,7 +146,7 @@ class Component:
         return True
 
     def _on_device(self) -> Sequence[tuple[Block, torch.Tensor]]:
-        if self.home is Home.STREAMED:
+        if self.home in (Home.STREAMED, Home.PASSING):
             return [(kept.tensors, memory) for kept, memory in self.kept]
         memory = self.visit if self.home is Home.STAGED else self.part.device
         assert memory is not None
@@ -139,6 +156,25 @@ class Component:
         if self.computed_device is None:
             self.computed_device = self.computed_host.to(self.torch_device)
         return self.computed_device
+
+
+def streaming_of(components: Sequence[Component], placement: Placement) -> Streaming | None:
+    """Which of these components' blocks come and go; None where all of them have other homes.
+
+    The components know then what of them is beside.
+    """
+
+    def units(home: Home) -> list[Unit]:
+        at_home = [each for each in components if each.home is home]
+        return [u for each in at_home for u in units_of(each.module, each.part, each.weights)]
+
+    moving = [each for each in components if each.home in (Home.STREAMED, Home.PASSING)]
+    if not moving:
+        return None
+    plan = streaming_in(placement, units(Home.STREAMED), units(Home.PASSING))
+    for component in moving:
+        component.beside = tuple(kept_beside(component.weights, plan.of(component.part)))
+    return plan
 
 
 @dataclass(eq=False)
@@ -182,8 +218,8 @@ class OpenModel:
     def transient_bytes(self) -> int:
         """The most that staged components bring in addition at any moment of a job."""
         coming = dict.fromkeys(ROLES, 0)
-        for component in self._homed(Home.STAGED):
-            coming[role_of(component.name)] += component.size_bytes
+        for component in self.components:
+            coming[role_of(component.name)] += component.visiting_bytes
         return max(coming.values())
 
     @property
@@ -194,7 +230,7 @@ class OpenModel:
 
     @cached_property
     def roles(self) -> tuple[RoleBytes, ...]:
-        """What each role's weights take in all, and the blocks of its denoiser."""
+        """What each role's weights take in all, and its blocks, where they can be streamed."""
         found = []
         for role in ROLES:
             own = [each for each in self.components if role_of(each.name) == role]
@@ -203,7 +239,7 @@ class OpenModel:
             blocks = [
                 unit.size_bytes
                 for each in own
-                if role == DENOISER
+                if role != VAE
                 for unit in units_of(each.module, each.part, each.weights)
             ]
             if size_bytes:

@@ -17,7 +17,7 @@ from accelerate.utils import send_to_device
 from workshop_gpu.conductor.rungs import DENOISER, ENCODERS, VAE, role_of
 from workshop_gpu.worker.components import Component, OpenModel
 from workshop_gpu.worker.metering import Meter
-from workshop_gpu.worker.placements import Home
+from workshop_gpu.worker.placements import VISITORS, Home
 from workshop_gpu.worker.protocol import StepProfile
 from workshop_gpu.worker.staging import Stager
 
@@ -105,13 +105,13 @@ class Course:
 
     def _bring(self, role: str) -> None:
         for component in self._model.with_role(role):
-            if component.home is Home.STAGED and self._stager is not None:
+            if component.home in VISITORS and self._stager is not None:
                 self._stager.bring(component, self.phase)
 
     def _leave(self, *roles: str) -> None:
         for role in roles:
             for component in self._model.with_role(role):
-                if component.home is Home.STAGED and self._stager is not None:
+                if component.home in VISITORS and self._stager is not None:
                     self._stager.send_away(component)
 
     # Hooks
@@ -122,7 +122,7 @@ class Course:
             self._hook(module.register_forward_pre_hook(self._denoise))
         elif role == VAE:
             self._prepare_vae(module)
-        elif component.home is Home.STAGED:
+        elif component.home in VISITORS:
             self._hook(module.register_forward_pre_hook(self._encode))
         elif component.home is Home.CPU:
             device = component.torch_device

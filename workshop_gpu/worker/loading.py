@@ -11,7 +11,7 @@ from workshop_gpu.conductor import errors
 from workshop_gpu.conductor.rungs import RESIDENT, Placement
 from workshop_gpu.worker.ahead import Ahead
 from workshop_gpu.worker.carrying import Carrier, Trip
-from workshop_gpu.worker.components import Component, OpenModel
+from workshop_gpu.worker.components import Component, OpenModel, streaming_of
 from workshop_gpu.worker.devices import CudaDevice, Device
 from workshop_gpu.worker.filling import BlockReader
 from workshop_gpu.worker.host_copy import OwnCopy
@@ -20,12 +20,10 @@ from workshop_gpu.worker.opening import Opener
 from workshop_gpu.worker.pipelines import Plan, modules, plan_model
 from workshop_gpu.worker.placements import (
     Home,
+    Streaming,
     apply,
     check_placement,
     home_in,
-    kept_beside,
-    streaming_in,
-    units_of,
     withdraw,
 )
 from workshop_gpu.worker.pool import Part, Parts, PoolClient
@@ -62,6 +60,7 @@ class _Load:
     components: list[Component] = field(default_factory=list)
     journeys: dict[int, _Journey] = field(default_factory=dict)
     files: list[OpenFiles] = field(default_factory=list)
+    streaming: Streaming | None = None
     rotation: Rotation | None = None
     taken_bytes: int = 0
 
@@ -174,7 +173,7 @@ class Loader:
         """The model is where it was to be."""
         model.rotation = load.rotation
         model.ordered = load.placement
-        model.placement = apply(load.placement, model.pipeline, load.rotation)
+        model.placement = apply(load.placement, model.pipeline, load.streaming)
         model.stands()
 
     def _open(
@@ -288,7 +287,9 @@ class Loader:
         self._stream(load)
         self._carrier.settle()
         for component in load.components:
-            self._begin_to_pin(component.part, at_once=component.home is Home.STREAMED)
+            self._begin_to_pin(
+                component.part, at_once=component.home in (Home.STREAMED, Home.PASSING)
+            )
         self._end(load)
         load.progress.finish()
 
@@ -315,23 +316,21 @@ class Loader:
 
     def _stream(self, load: _Load) -> None:
         """Bring what stays of the streamed components, and set up the buffers for the rest."""
-        streamed = [c for c in load.components if c.home is Home.STREAMED]
-        units = [unit for c in streamed for unit in units_of(c.module, c.part, c.weights)]
-        plan = streaming_in(load.placement, units)
-        kept = [(c, kept_beside(c.weights, plan.of(c.part))) for c in streamed]
-        size_bytes = plan.buffers * plan.buffer_bytes
-        size_bytes += sum(each.size_bytes for _, stretches in kept for each in stretches)
-        if not streamed:
+        plan = streaming_of(load.components, load.placement)
+        if plan is None:
             return
+        staying = [c for c in load.components if c.home is Home.STREAMED]
+        size_bytes = plan.buffers * plan.buffer_bytes
+        size_bytes += sum(each.size_bytes for c in staying for each in c.beside)
         self._check_limit(load, size_bytes)
         self._check_room(load, size_bytes)
         trips = []
-        for component, stretches in kept:
+        for component in staying:
             part = component.part
             assert part.host is not None
-            memory = self._room(sum(each.size_bytes for each in stretches))
-            sizes = [each.size_bytes for each in stretches]
-            component.kept = tuple(zip(stretches, memory.split(sizes), strict=True))
+            memory = self._room(sum(each.size_bytes for each in component.beside))
+            sizes = [each.size_bytes for each in component.beside]
+            component.kept = tuple(zip(component.beside, memory.split(sizes), strict=True))
             for each, onto in component.kept:
                 trips.append(self._carrier.upload(
                     part.host, part.pinned, onto, lambda _: None, each.start
@@ -340,8 +339,9 @@ class Loader:
         for trip in trips:
             trip.finish()
         memories = [self._room(plan.buffer_bytes) for _ in range(plan.buffers)]
-        if plan.units:
-            load.rotation = Rotation(plan.units, memories, self._lane)
+        load.streaming = plan
+        if plan.all_units:
+            load.rotation = Rotation(plan.all_units, memories, self._lane)
 
     def _room(self, size_bytes: int) -> torch.Tensor:
         if self._card is not None:

@@ -14,7 +14,7 @@ from workshop_gpu.worker.blocks import repeated_blocks
 from workshop_gpu.worker.layout import Block, Piece, stretch
 from workshop_gpu.worker.pipelines import modules
 from workshop_gpu.worker.pool import Part
-from workshop_gpu.worker.streaming import Rotation, Unit, chosen
+from workshop_gpu.worker.streaming import Unit, chosen
 
 
 class Home(Enum):
@@ -23,7 +23,12 @@ class Home(Enum):
     DEVICE = "on the device"
     STAGED = "in host memory; on the device while it is used"
     STREAMED = "partly on the device; the rest comes block by block at each step"
+    PASSING = "in host memory; on the device while it is used, but only some blocks at a time"
     CPU = "in host memory; it computes on the CPU"
+
+
+VISITORS = (Home.STAGED, Home.PASSING)
+"""The homes of what is on the device only in a phase of a job."""
 
 
 def home_in(placement: Placement, component: str) -> Home:
@@ -31,6 +36,8 @@ def home_in(placement: Placement, component: str) -> Home:
     role = role_of(component)
     if role in placement.on_cpu:
         return Home.CPU
+    if role in placement.streamed:
+        return Home.PASSING
     if role in placement.staged:
         return Home.STAGED
     if role == DENOISER and placement.streamed_bytes:
@@ -90,35 +97,49 @@ def kept_beside(weights: Block, units: Sequence[Unit]) -> list[Kept]:
 
 @dataclass(frozen=True)
 class Streaming:
-    """What of a model is streamed, and through how many buffers of which size."""
+    """What of a model is streamed, and through how many buffers of which size.
 
+    `passing` are the units of components that are used once in a job, `units` those of denoisers.
+    """
+
+    passing: tuple[Unit, ...]
     units: tuple[Unit, ...]
     buffers: int
 
     @property
+    def all_units(self) -> tuple[Unit, ...]:
+        """In the order in which a job uses them."""
+        return self.passing + self.units
+
+    @property
     def streamed_bytes(self) -> int:
+        """What comes anew at each step."""
         return sum(unit.size_bytes for unit in self.units)
 
     @property
     def buffer_bytes(self) -> int:
         """The size of one buffer."""
-        return max((unit.size_bytes for unit in self.units), default=0)
+        return max((unit.size_bytes for unit in self.all_units), default=0)
 
     def of(self, part: Part) -> list[Unit]:
         """The streamed units of one component's part."""
-        return [unit for unit in self.units if unit.part is part]
+        return [unit for unit in self.all_units if unit.part is part]
 
 
-def streaming_in(placement: Placement, units: Sequence[Unit]) -> Streaming:
-    """So many bytes of all denoisers' units as the placement says, spread evenly."""
+def streaming_in(
+    placement: Placement, units: Sequence[Unit], passing: Sequence[Unit] = ()
+) -> Streaming:
+    """So many bytes of all denoisers' units as the placement says, spread evenly, and all units of
+    the components that are `passing`."""
     numbers = chosen([unit.size_bytes for unit in units], placement.streamed_bytes)
-    buffers = min(max(1, placement.buffers), len(numbers))
-    return Streaming(tuple(units[number] for number in numbers), buffers)
+    buffers = min(max(1, placement.buffers), len(numbers) + len(passing))
+    return Streaming(tuple(passing), tuple(units[number] for number in numbers), buffers)
 
 
 def check_placement(placement: Placement) -> None:
     """Refuse what no model can be placed in here. Raises InvalidRequest."""
-    if unknown := {*placement.staged, *placement.on_cpu} - {*ROLES}:
+    named = {*placement.staged, *placement.streamed, *placement.on_cpu}
+    if unknown := named - {*ROLES}:
         raise errors.InvalidRequest(
             "placement",
             f"there is no role {', '.join(sorted(unknown))}; name some of {', '.join(ROLES)}",
@@ -126,16 +147,19 @@ def check_placement(placement: Placement) -> None:
     if others := sorted({*placement.on_cpu} - {ENCODERS}):
         problem = f"only {ENCODERS} compute on the CPU; leave {', '.join(others)} out"
         raise errors.InvalidRequest("placement", problem)
+    if others := sorted({*placement.streamed} - {ENCODERS}):
+        problem = f"only {ENCODERS} are streamed as a whole; leave {', '.join(others)} out"
+        raise errors.InvalidRequest("placement", problem)
     if placement.streamed_bytes < 0:
         raise errors.InvalidRequest("streamed_bytes", "must not be negative")
-    if placement.streamed_bytes and placement.buffers < 1:
+    if (placement.streamed_bytes or placement.streamed) and placement.buffers < 1:
         raise errors.InvalidRequest("buffers", "must be at least 1")
     if placement.source not in ("", "cpu"):
         problem = f"weights cannot come from {placement.source} yet; leave it at host memory (cpu)"
         raise errors.InvalidRequest("source", problem)
 
 
-def apply(ordered: Placement, pipeline: Any, rotation: Rotation | None) -> Placement:
+def apply(ordered: Placement, pipeline: Any, streaming: Streaming | None) -> Placement:
     """Set what else the placement asks of the pipeline. Returns what was done of it all.
 
     Slicing is an affair of UNets; transformers have no switch for it.
@@ -148,7 +172,8 @@ def apply(ordered: Placement, pipeline: Any, rotation: Rotation | None) -> Place
         ordered,
         staged=tuple(role for role in ordered.staged if role in roles),
         on_cpu=tuple(role for role in ordered.on_cpu if role in roles),
-        streamed_bytes=rotation.streamed_bytes if rotation else 0,
+        streamed=tuple(role for role in ordered.streamed if role in roles),
+        streamed_bytes=streaming.streamed_bytes if streaming else 0,
         tiled=ordered.tiled and any(hasattr(vae, "use_tiling") for vae in _vaes(pipeline)),
         sliced=sliced,
     )

@@ -1,6 +1,6 @@
 """Staged components: on the device only while they are used."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -8,6 +8,7 @@ from workshop_gpu.conductor import errors
 from workshop_gpu.worker.carrying import Carrier
 from workshop_gpu.worker.components import Component
 from workshop_gpu.worker.devices import CudaDevice, Device
+from workshop_gpu.worker.placements import Home, Kept
 
 
 class Stager:
@@ -28,21 +29,25 @@ class Stager:
         Its memory belongs to the stream that computes: once it has left, what is computed next
         may have it at once.
         """
-        if component.visit is not None:
+        if component.visit is not None or component.kept:
             return
         with torch.inference_mode(False):
             shared = component.part.device  # another model has it here: nothing has to come
-            if shared is not None:
+            if component.home is Home.PASSING:
+                component.kept = self._stretches(component, phase)
+            elif shared is not None:
                 self._compute_after_transfers()
                 component.visit = shared
             else:
-                component.visit = self._copied(component, phase)
+                (component.visit,) = self._copied(
+                    component, [(0, component.part.size_bytes)], phase
+                )
                 component.visit_bytes = len(component.visit)
             component.bind_to_device()
 
     def send_away(self, component: Component) -> None:
         """Let the component leave. What still computes with it is not disturbed."""
-        if component.visit is None:
+        if component.visit is None and not component.kept:
             return
         if self._card is not None:
             # The owner of a shared copy may drop it at any time; the memory is then filled anew
@@ -50,17 +55,30 @@ class Stager:
             self._card.transfers.wait_stream(torch.cuda.current_stream())
         component.leave()
 
-    def _copied(self, component: Component, phase: str) -> torch.Tensor:
-        size_bytes, host = component.part.size_bytes, component.part.host
+    def _stretches(self, component: Component, phase: str) -> tuple[tuple[Kept, torch.Tensor], ...]:
+        """What is in none of the component's streamed blocks, copied."""
+        places = [(kept.start, kept.size_bytes) for kept in component.beside]
+        return tuple(zip(component.beside, self._copied(component, places, phase), strict=True))
+
+    def _copied(
+        self, component: Component, places: Sequence[tuple[int, int]], phase: str
+    ) -> Sequence[torch.Tensor]:
+        """Stretches of the component's part on the device, given as start and bytes."""
+        host, sizes = component.part.host, [size_bytes for _, size_bytes in places]
         assert host is not None
-        self._check_room(size_bytes, phase)
-        memory = torch.empty(size_bytes, dtype=torch.uint8, device=self._device.torch_device)
+        self._check_room(sum(sizes), phase)
+        memory = torch.empty(sum(sizes), dtype=torch.uint8, device=self._device.torch_device)
         if self._card is not None:
             self._card.transfers.wait_stream(torch.cuda.current_stream())
-        trip = self._carrier.upload(host, component.part.pinned, memory, lambda _: None)
-        trip.finish()  # all of it is on the way
+        found: Sequence[torch.Tensor] = memory.split(sizes)
+        trips = [
+            self._carrier.upload(host, component.part.pinned, onto, lambda _: None, start)
+            for (start, _), onto in zip(places, found, strict=True)
+        ]
+        for trip in trips:
+            trip.finish()  # all of it is on the way
         self._compute_after_transfers()
-        return memory
+        return found
 
     def _compute_after_transfers(self) -> None:
         if self._card is not None:

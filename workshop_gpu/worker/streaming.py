@@ -189,11 +189,6 @@ class Rotation:
         """What the buffers take on the device."""
         return sum(len(buffer.memory) for buffer in self._buffers)
 
-    @property
-    def streamed_bytes(self) -> int:
-        """What comes anew at each step."""
-        return sum(unit.size_bytes for unit in self._units)
-
     def settle(self) -> None:
         """After a job, however it ended: no unit is in its buffer and no copy under way."""
         for buffer in self._buffers:
