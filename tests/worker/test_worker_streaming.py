@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from tests.worker.streamed_nets import streamed
+
 SIDE = 8
 
 
@@ -28,49 +30,6 @@ def network(blocks: int = 5) -> Any:
 
     torch.manual_seed(0)
     return Net().eval()
-
-
-class Watched:
-    """The lane of the CPU, which counts what comes before it is asked for and what too late."""
-
-    def __init__(self) -> None:
-        from workshop_gpu.worker.streaming import PlainLane
-
-        self._lane = PlainLane()
-        self.copies = 0
-
-    def copy(self, *arguments: Any) -> None:
-        self.copies += 1
-        self._lane.copy(*arguments)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._lane, name)
-
-
-def streamed(net: Any, wanted_bytes: int, buffers: int = 2) -> tuple[Any, Watched]:
-    """The net's rotation, all of whose weights are in one part in host memory."""
-    import torch
-
-    from workshop_gpu.conductor.rungs import Placement
-    from workshop_gpu.worker.host_copy import OwnCopy
-    from workshop_gpu.worker.layout import bind, split
-    from workshop_gpu.worker.placements import streaming_in, units_of
-    from workshop_gpu.worker.pool import Part
-    from workshop_gpu.worker.skeletons import captured
-    from workshop_gpu.worker.streaming import Rotation
-
-    weights, _ = split(captured(net))
-    host = OwnCopy(weights.size_bytes)
-    part = Part("net", weights.size_bytes, host, complete=True, in_pool=False)
-    given = [piece.source.clone() for piece in weights.pieces]
-    bind(weights, host.tensor())
-    for piece, source in zip(weights.pieces, given, strict=True):
-        piece.slots[0].tensor.data.copy_(source)
-    placement = Placement(streamed_bytes=wanted_bytes, buffers=buffers)
-    plan = streaming_in(placement, units_of(net, part, weights))
-    memories = [torch.empty(plan.buffer_bytes, dtype=torch.uint8) for _ in range(plan.buffers)]
-    lane = Watched()
-    return Rotation(plan.all_units, memories, lane), lane
 
 
 def output(net: Any) -> Any:
@@ -108,7 +67,7 @@ def test_the_order_is_learned_and_then_nothing_comes_too_late(
 
     net = network()
     expected = output(net)
-    rotation, lane = streamed(net, 10**6, buffers)
+    rotation, lane = streamed(net, buffers=buffers)
     for _ in range(2):  # in the second one the way from the last block to the first is learned
         assert torch.equal(output(net), expected)
     lane.copies = 0
@@ -127,7 +86,7 @@ def test_a_pass_that_broke_off_leaves_nothing_that_the_next_one_sees() -> None:
 
     net = network()
     expected = output(net)
-    rotation, _ = streamed(net, 10**6)
+    rotation, _ = streamed(net)
     for stumble in range(5):
         net.stumbles_at = stumble
         with pytest.raises(RuntimeError, match="stumbled"):
@@ -143,7 +102,7 @@ def test_at_its_end_the_network_is_bare_and_shows_host_memory() -> None:
 
     net = network()
     expected = output(net)
-    rotation, _ = streamed(net, 10**6)
+    rotation, _ = streamed(net)
     output(net)
     rotation.end()
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in net.modules())
@@ -170,7 +129,7 @@ def test_the_profile_of_each_step_adds_up() -> None:
     from workshop_gpu.worker.metering import Meter
 
     net = network()
-    rotation, _ = streamed(net, 10**6)
+    rotation, _ = streamed(net)
     rotation.meter = meter = Meter(on_card=False)
     for _ in range(3):
         output(net)
