@@ -47,13 +47,14 @@ def run(worker: Any, model: Any, wanted: Any = WANTED) -> tuple[Any, str]:
     from workshop_gpu.worker.failures import attempt
     from workshop_gpu.worker.images import ImageRecord
     from workshop_gpu.worker.link import Link
+    from workshop_gpu.worker.loras import Loras
     from workshop_gpu.worker.previews import PreviewMap
     from workshop_gpu.worker.protocol import BatchMember
     from workshop_gpu.worker.turns import Turns
 
     ours, theirs = socket.socketpair()
     answers: list[Any] = []
-    tools = Tools(Link(theirs), Turns(), worker._device, worker.stager)
+    tools = Tools(Link(theirs), Turns(), worker._device, worker.stager, Loras())
     batch = Batch([BatchMember("job", wanted)], tools, lambda job, came: answers.append(came))
 
     def record(params: Any, metadata: dict[str, str]) -> ImageRecord:

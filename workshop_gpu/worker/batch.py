@@ -27,6 +27,7 @@ from workshop_gpu.worker.failures import Cancelled, Outcome, Success, attempt
 from workshop_gpu.worker.images import ImageRecord, encode_png
 from workshop_gpu.worker.inputs import Inputs, read_inputs
 from workshop_gpu.worker.link import Link
+from workshop_gpu.worker.loras import Loras, wanted_by
 from workshop_gpu.worker.previews import PreviewMap, Sketcher
 from workshop_gpu.worker.protocol import BatchMember, GenerateParams
 from workshop_gpu.worker.staging import Stager
@@ -75,8 +76,8 @@ def divided(members: Sequence[BatchMember], pipeline: Any) -> list[list[BatchMem
     """The jobs in groups that one call can draw, in the order of their first.
 
     Some pipelines take "no negative prompt" for something else than an empty one, so jobs with and
-    without are never in one call. Neither is one that repeats a picture of an earlier batch, nor
-    one that begins with a picture.
+    without are never in one call. Neither are jobs with different LoRAs, nor one that repeats a
+    picture of an earlier batch, nor one that begins with a picture.
     """
     groups: dict[object, list[BatchMember]] = {}
     for number, member in enumerate(members):
@@ -85,7 +86,8 @@ def divided(members: Sequence[BatchMember], pipeline: Any) -> list[list[BatchMem
         alone = params.batch > 1 or params.start_image
         if not alone and type(pipeline).__name__ in _OF_ONE_LENGTH:
             size = (params.width, params.height)
-            key = (size, params.steps, params.guidance, bool(params.negative_prompt))
+            loras = tuple(params.loras.items())
+            key = (size, params.steps, params.guidance, bool(params.negative_prompt), loras)
         groups.setdefault(key, []).append(member)
     return list(groups.values())
 
@@ -122,6 +124,7 @@ class Tools:
     turns: Turns
     device: Device
     stager: Stager
+    loras: Loras
 
 
 class Batch:
@@ -167,9 +170,15 @@ class Batch:
         Only for who has the turn; others get it between two steps.
         """
         started = time.monotonic()
+        self._tools.device.start_peak()
+        with self._tools.loras.on(model, wanted_by(next(iter(self._open.values())))):
+            self._draw_all(model, previews, record, started)
+
+    def _draw_all(
+        self, model: OpenModel, previews: PreviewMap, record: MakeRecord, started: float
+    ) -> None:
         sitters = self._seated(model, previews)
         together, device = len(sitters), self._tools.device
-        device.start_peak()
         while sitting := [sitters[job] for job in self._open]:
             for sitter, picture, params in self._drawn_once(model, sitting):
                 job = sitter.member.job

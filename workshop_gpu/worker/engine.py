@@ -17,6 +17,7 @@ from workshop_gpu.worker.failures import Cancelled, Outcome, Success, attempt
 from workshop_gpu.worker.images import ImageRecord
 from workshop_gpu.worker.leaks import LeakCheck
 from workshop_gpu.worker.link import Link
+from workshop_gpu.worker.loras import Loras
 from workshop_gpu.worker.moving import Mover, give_back
 from workshop_gpu.worker.turns import Turns
 
@@ -32,6 +33,7 @@ class Engine:
         self._mover = mover
         self._turns = turns
         self._leaks = LeakCheck(device)
+        self._loras = Loras()
         self._versions = {name: version(name) for name in ("torch", "diffusers", "transformers")}
 
     def work_for_ever(self) -> None:
@@ -74,7 +76,7 @@ class Engine:
 
     def _run(self, run: protocol.Run) -> None:
         for members in divided(run.members, self._mover.pipeline(run.model)):
-            tools = Tools(self._link, self._turns, self._device, self._mover.stager)
+            tools = Tools(self._link, self._turns, self._device, self._mover.stager, self._loras)
             answer = partial(self._answer, run.model)
             batch = Batch(members, tools, answer, profile=run.profile)
             outcome = attempt(partial(self._draw, batch, run.model))

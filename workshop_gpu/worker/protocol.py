@@ -52,7 +52,7 @@ class GenerateParams(msgspec.Struct, frozen=True, kw_only=True):
 
     With a `start_image` the picture begins with that one, of which `strength` (above 0, at most 1)
     says how much is drawn anew; with a `mask` too, only where that is white. Both are ids of
-    inputs: the SHA-256 of the files.
+    inputs: the SHA-256 of the files. `loras` are put on for it, each with its scale.
     """
 
     prompt: str
@@ -69,6 +69,7 @@ class GenerateParams(msgspec.Struct, frozen=True, kw_only=True):
     start_image: str = ""
     mask: str = ""
     strength: float = 1.0
+    loras: dict[str, float] = {}
 
     @property
     def drawn_steps(self) -> int:
@@ -112,12 +113,16 @@ class Evict(msgspec.Struct, frozen=True, tag="evict"):
 
 
 class BatchMember(msgspec.Struct, frozen=True):
-    """A job that is drawn together with others. `metadata` is written into each of its images."""
+    """A job that is drawn together with others. `metadata` is written into each of its images.
+
+    `lora_files` says where its LoRAs lie, by their names.
+    """
 
     job: str
     params: GenerateParams
     metadata: dict[str, str] = {}
     inputs: InputFiles = InputFiles()
+    lora_files: dict[str, str] = {}
 
 
 class Run(msgspec.Struct, frozen=True, tag="run"):
@@ -136,11 +141,12 @@ class Run(msgspec.Struct, frozen=True, tag="run"):
     others: tuple[BatchMember, ...] = ()
     profile: bool = False
     inputs: InputFiles = InputFiles()
+    lora_files: dict[str, str] = {}
 
     @property
     def members(self) -> tuple[BatchMember, ...]:
         """All jobs of this order."""
-        first = BatchMember(self.job, self.params, self.metadata, self.inputs)
+        first = BatchMember(self.job, self.params, self.metadata, self.inputs, self.lora_files)
         return (first, *self.others)
 
 

@@ -1,0 +1,125 @@
+"""LoRAs: what the bare pipeline draws with them, in every placement, and nothing left of it."""
+
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.worker.bare_pipelines import same_pixels
+from tests.worker.fake_pool import FakePool
+from tests.worker.fresh_pictures import WANTED
+from tests.worker.opening import loader, source
+from tests.worker.small_loras import bare_picture_with, save_lora
+from tests.worker.small_pipelines import save_flux, save_sdxl
+from tests.worker.test_worker_placements import EXACT
+from workshop_gpu.conductor.errors import LoraUnusable
+from workshop_gpu.conductor.rungs import ENCODERS, RESIDENT, Placement
+
+pytestmark = pytest.mark.usefixtures("quiet_libraries")
+
+MAKES = {"sdxl": save_sdxl, "flux": save_flux}
+"""The shipped models stand for Stable Diffusion 1 and 3 (tests/api/test_loras.py)."""
+
+
+class Kit:
+    """A model's folder and two LoRAs for it."""
+
+    def __init__(self, make: str, folder: Path) -> None:
+        self.folder = MAKES[make](folder / make)
+        self.one = save_lora(self.folder, folder / "one.safetensors")
+        self.other = save_lora(self.folder, folder / "other.safetensors", seed=2, rank=2)
+
+
+@pytest.fixture(scope="module", params=MAKES)
+def kit(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Kit:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the libraries' advice is no error of ours
+        return Kit(request.param, tmp_path_factory.mktemp("kit"))
+
+
+@pytest.fixture
+def pool() -> Iterator[FakePool]:
+    pool = FakePool()
+    yield pool
+    pool.close()
+
+
+def load(worker: Any, folder: Path, placement: Placement = RESIDENT) -> Any:
+    return worker.load(source(folder), lambda *_: None, placement)
+
+
+def drawn(worker: Any, model: Any, loras: Any, wanted: dict[Path, float]) -> Any:
+    from workshop_gpu.worker.course import Course
+    from workshop_gpu.worker.drawing import draw
+    from workshop_gpu.worker.loras import Wanted
+
+    uses = [Wanted(file.stem, file, scale) for file, scale in wanted.items()]
+    with loras.on(model, uses):
+        (picture,) = draw(model, [WANTED], lambda step: None, Course(model, worker.stager))
+    return picture
+
+
+def wrapped(model: Any) -> int:
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    return sum(
+        isinstance(each, BaseTunerLayer)
+        for component in model.components
+        for each in component.module.modules()
+    )
+
+
+def test_a_picture_is_the_bare_pipelines_with_the_same_loras(kit: Kit, pool: FakePool) -> None:
+    from workshop_gpu.worker.loras import Loras
+
+    worker, loras = loader(pool), Loras()
+    model = load(worker, kit.folder)
+    before = pool.memory()
+    plain = drawn(worker, model, loras, {})
+    for wanted in ({kit.one: 0.8}, {kit.other: -1.0, kit.one: 0.5}, {kit.one: 1.0}):
+        expected = bare_picture_with(kit.folder, WANTED, wanted)
+        picture = drawn(worker, model, loras, wanted)
+        assert same_pixels(picture.image(), expected), wanted
+        assert not np.array_equal(picture.pixels, plain.pixels), wanted
+    assert wrapped(model) == 0
+    assert np.array_equal(drawn(worker, model, loras, {}).pixels, plain.pixels)
+    assert pool.memory() == before
+
+
+def test_every_rung_draws_the_same_picture_with_a_lora(kit: Kit, pool: FakePool) -> None:
+    """With and without in turn, rung after rung in place, and after it left and came back."""
+    from workshop_gpu.worker.loras import Loras
+
+    worker, loras = loader(pool), Loras()
+    model, before = load(worker, kit.folder), None
+    plain = drawn(worker, model, loras, {}).pixels
+    with_one = drawn(worker, model, loras, {kit.one: 0.8}).pixels
+    before = pool.memory()
+    for name in [*EXACT, "encoders on the CPU"]:
+        model = load(worker, kit.folder, EXACT.get(name, Placement(on_cpu=(ENCODERS,))))
+        weights_bytes = worker.resident_bytes
+        assert np.array_equal(drawn(worker, model, loras, {kit.one: 0.8}).pixels, with_one), name
+        assert np.array_equal(drawn(worker, model, loras, {}).pixels, plain), name
+        assert worker.resident_bytes == weights_bytes, name
+    worker.evict("small")
+    model = load(worker, kit.folder)
+    assert np.array_equal(drawn(worker, model, loras, {kit.one: 0.8}).pixels, with_one)
+    worker.evict("small")
+    worker.close("small")
+    model = load(worker, kit.folder, EXACT["staged and streamed"])
+    assert np.array_equal(drawn(worker, model, loras, {kit.one: 0.8}).pixels, with_one)
+    assert pool.memory() == before, "the weights that all models share"
+
+
+@pytest.mark.parametrize("how", ["everything staged", "all streamed"])
+def test_without_a_pool_it_is_the_same(kit: Kit, how: str) -> None:
+    from workshop_gpu.worker.loras import Loras
+
+    worker, loras = loader(), Loras()
+    expected = drawn(worker, load(worker, kit.folder), loras, {kit.one: 1.5}).pixels
+    worker = loader()
+    model = load(worker, kit.folder, EXACT[how])
+    assert np.array_equal(drawn(worker, model, loras, {kit.one: 1.5}).pixels, expected)
