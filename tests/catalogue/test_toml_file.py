@@ -52,7 +52,7 @@ def test_the_examples_of_the_template_have_no_mistake_either():
     examples = "\n".join(
         line.removeprefix("# ")
         for line in TEMPLATE.splitlines()
-        if "[[model]]\n" in f"{line}\n" or " = " in line
+        if "]]\n" in f"{line}\n" or " = " in line
     )
     read = parse_models(examples)
     assert not read.mistakes

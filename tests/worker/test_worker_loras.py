@@ -15,7 +15,6 @@ from tests.worker.opening import loader, source
 from tests.worker.small_loras import bare_picture_with, save_lora
 from tests.worker.small_pipelines import save_flux, save_sdxl
 from tests.worker.test_worker_placements import EXACT
-from workshop_gpu.conductor.errors import LoraUnusable
 from workshop_gpu.conductor.rungs import ENCODERS, RESIDENT, Placement
 
 pytestmark = pytest.mark.usefixtures("quiet_libraries")

@@ -2,14 +2,20 @@
 
 import math
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
 
 from workshop_gpu.api.schemas import MAX_PROMPT_CHARACTERS, GenerateRequest, Input
+from workshop_gpu.catalogue.loras import MOST_SCALE, OfferedLora
 from workshop_gpu.catalogue.spec import ModelSpec
-from workshop_gpu.conductor.errors import ImagesNotAccepted, InvalidRequest
+from workshop_gpu.conductor.errors import (
+    ImagesNotAccepted,
+    InvalidRequest,
+    LoraUnknown,
+    LoraUnusable,
+)
 from workshop_gpu.conductor.rungs import EXACT, MANNERS, is_manner
 from workshop_gpu.worker.protocol import GenerateParams
 
@@ -21,6 +27,8 @@ _DRAWN_SEEDS = 2**32
 MAX_GUIDANCE = 100.0
 MAX_BATCH = 16
 """The largest batch that a picture may be repeated in; no server draws larger ones."""
+MOST_LORAS = 4
+"""Of one picture."""
 IMAGE_STRENGTH = 0.7
 MASK_STRENGTH = 1.0
 """How much is drawn anew where nobody says: with a start image, and under a mask."""
@@ -41,10 +49,13 @@ def complete(
     spec: ModelSpec,
     beginning: Beginning = NOTHING,
     accepts: Sequence[str] = ("text",),
+    loras: Sequence[OfferedLora] = (),
 ) -> GenerateParams:
-    """The parameters to draw with; `accepts` is what the model makes pictures from.
+    """The parameters to draw with; `accepts` is what the model makes pictures from, `loras` are
+    those that fit it.
 
-    Raises InvalidRequest with the field and the limit, or ImagesNotAccepted.
+    Raises InvalidRequest with the field and the limit, ImagesNotAccepted, LoraUnknown or
+    LoraUnusable.
     """
     limits, defaults = spec.limits, spec.defaults
     _check_prompt("prompt", request.prompt)
@@ -89,6 +100,7 @@ def complete(
         batch=batch,
         place=_within("place", request.place, 0, batch - 1),
         manner=request.manner,
+        loras=_scaled(request.loras, spec.id, loras),
     )
     return _begun(params, request.strength, spec.id, beginning, accepts)
 
@@ -128,6 +140,30 @@ def _begun(
         mask=mask.id if mask else "",
         strength=_strength(strength, params.steps, MASK_STRENGTH if mask else IMAGE_STRENGTH),
     )
+
+
+def _scaled(
+    asked: Mapping[str, float | None], model: str, loras: Sequence[OfferedLora]
+) -> dict[str, float]:
+    """The LoRAs with their scales, in an order that is the same for all who ask for the same."""
+    if len(asked) > MOST_LORAS:
+        raise InvalidRequest(
+            "loras", f"{len(asked)} are too many; at most {MOST_LORAS} go together", most=MOST_LORAS
+        )
+    fitting = {lora.id: lora for lora in loras}
+    found = {}
+    for name in sorted(asked):
+        if name not in fitting:
+            raise LoraUnknown(name[:100], model, list(fitting))
+        if fitting[name].problem:
+            raise LoraUnusable(name, model, fitting[name].problem.rstrip("."))
+        scale = float(_or(asked[name], fitting[name].spec.scale))
+        if not (math.isfinite(scale) and abs(scale) <= MOST_SCALE):
+            raise InvalidRequest(
+                "loras", f"{scale} for {name} is not between {-MOST_SCALE:g} and {MOST_SCALE:g}"
+            )
+        found[name] = scale
+    return found
 
 
 def _strength(asked: float | None, steps: int, usual: float) -> float:

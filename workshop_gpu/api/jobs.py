@@ -75,7 +75,9 @@ class JobsHandler(WorkshopHandler):
 
     def _complete(self, request: GenerateRequest, spec: ModelSpec) -> GenerateParams:
         beginning = beginning_of(self.runtime.inputs, self.participant.id, request)
-        return complete(request, spec, beginning, self.runtime.catalogue.local(spec.id).accepts)
+        catalogue = self.runtime.catalogue
+        accepts, loras = catalogue.local(spec.id).accepts, catalogue.loras_for(spec.id)
+        return complete(request, spec, beginning, accepts, loras)
 
     async def _known(self, request: GenerateRequest, spec: ModelSpec) -> JobRecord | None:
         """The job of a request that was sent before. Raises InvalidRequest where the id makes no

@@ -40,7 +40,8 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     `start_image` is the id of an input to begin with, of which `strength` (above 0, at most 1;
     null: 0.7, with a mask 1) says how much is drawn anew. `mask` is that of an input of equal size,
     white where the picture is drawn anew. Without width and height the picture is as large as its
-    start image, as far as the model can.
+    start image, as far as the model can. `loras` are put on, each with a scale from -2 to 2 (null:
+    its default).
     """
 
     model: str
@@ -61,6 +62,7 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     start_image: str = ""
     mask: str = ""
     strength: float | None = None
+    loras: dict[str, float | None] = {}
 
 
 class HoldRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -123,9 +125,9 @@ class Job(msgspec.Struct, frozen=True):
     started_at: float | None
     ended_at: float | None
     seconds_s: float | None = None
-    params: dict[str, str | int | float] | None = None
+    params: dict[str, str | int | float | dict[str, float]] | None = None
     """prompt, negative_prompt, seed, steps, guidance, width, height, images, batch, place,
-    manner, start_image, mask, strength"""
+    manner, start_image, mask, strength, loras"""
     images: list[ImageInfo] = []
     error: ErrorReport | None = None
     batch: int = 1
@@ -175,6 +177,18 @@ class Slot(msgspec.Struct, frozen=True):
     """In words, where its weights are."""
 
 
+class Lora(msgspec.Struct, frozen=True):
+    """A LoRA that can be put on a model; `scale` is its default. `problem` says why it cannot be
+    used ("": it can)."""
+
+    id: str
+    title: str
+    description: str
+    scale: float
+    bytes: int
+    problem: str = ""
+
+
 class Model(msgspec.Struct, frozen=True):
     """A model of the catalogue. `state` is the best of its slots' states, or "downloading"."""
 
@@ -202,6 +216,8 @@ class Model(msgspec.Struct, frozen=True):
     """What a picture may be made from: "text", "image" (a start image), "mask"."""
     expected_wait_s: float | None = None
     """Until a job that is submitted now would begin; null where nobody knows."""
+    loras: list[Lora] = []
+    """Those on offer that fit it."""
 
 
 class ModelList(msgspec.Struct, frozen=True):

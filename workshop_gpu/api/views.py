@@ -13,6 +13,7 @@ from workshop_gpu import __version__
 from workshop_gpu.api import holders, schemas
 from workshop_gpu.api import schemas_room as room
 from workshop_gpu.catalogue.files import LocalState
+from workshop_gpu.catalogue.loras import OfferedLora
 from workshop_gpu.catalogue.spec import ModelSpec
 from workshop_gpu.conductor import effects
 from workshop_gpu.conductor.states import JobState, SlotState
@@ -145,6 +146,7 @@ class Views:
             placement=policy.placements.get(spec.id, configured),
             accepts=local.accepts,
             expected_wait_s=now.newcomers_s.get(spec.id),
+            loras=[lora_of(lora) for lora in self._runtime.catalogue.loras_for(spec.id)],
         )
 
     # reservations
@@ -307,6 +309,14 @@ class Views:
 def slot_of(view: effects.SlotView) -> schemas.Slot:
     """A slot for everybody to see."""
     return msgspec.convert(msgspec.structs.asdict(view), schemas.Slot)
+
+
+def lora_of(lora: OfferedLora) -> schemas.Lora:
+    """A LoRA for everybody to see."""
+    spec = lora.spec
+    return schemas.Lora(
+        spec.id, spec.title or spec.id, spec.description, spec.scale, lora.file_bytes, lora.problem
+    )
 
 
 def hold_of(view: effects.HoldView) -> schemas.Hold:

@@ -12,7 +12,8 @@ from jupyter_core.paths import jupyter_config_dir
 
 from workshop_gpu.catalogue import hub_cache
 from workshop_gpu.catalogue.discovery import discovered_specs
-from workshop_gpu.catalogue.files import LocalModel, LocalState, inspect, resolve
+from workshop_gpu.catalogue.files import DTYPE_BYTES, LocalModel, LocalState, inspect, resolve
+from workshop_gpu.catalogue.loras import LoraSpec, OfferedLora, inspect_lora, shipped_loras
 from workshop_gpu.catalogue.roles import roles_of
 from workshop_gpu.catalogue.shape import shape_of
 from workshop_gpu.catalogue.shipped import ASSETS, shipped_specs
@@ -60,6 +61,8 @@ class Catalogue:
         self._roots = (*roots, ASSETS) if roots else ()
         self._specs: dict[str, ModelSpec] = {}
         self._local: dict[str, LocalModel] = {}
+        self._loras: dict[str, LoraSpec] = {}
+        self._found_loras: dict[str, OfferedLora] = {}
         self._problems: tuple[str, ...] = ()
         self._seen: Signature | None = None
 
@@ -73,7 +76,7 @@ class Catalogue:
         # Taken before the reading: a change while we read is then seen as a change afterwards.
         file = _stat(self._path) if self._path else None
         self._read(first)
-        self._local = {}
+        self._local, self._found_loras = {}, {}
         self._seen = (file, *self._signature()[1:])
 
     def changed(self) -> bool:
@@ -111,6 +114,19 @@ class Catalogue:
             )
         return self._local[model]
 
+    def lora(self, lora: str) -> OfferedLora | None:
+        """A LoRA on offer, as found at the last look; None: it is not on offer."""
+        spec = self._loras.get(lora)
+        if spec is not None and lora not in self._found_loras:
+            float_bytes = DTYPE_BYTES[self._default_dtype]
+            self._found_loras[lora] = inspect_lora(spec, self._base, float_bytes, self._roots)
+        return self._found_loras.get(lora)
+
+    def loras_for(self, model: str) -> tuple[OfferedLora, ...]:
+        """The LoRAs on offer that fit a model, in the order of the file."""
+        fitting = (self.lora(spec.id) for spec in self._loras.values() if model in spec.models)
+        return tuple(lora for lora in fitting if lora is not None)
+
     def look_again(self, model: str) -> LocalModel:
         """Look at a model's files anew, as after a download. Raises ModelUnknown."""
         self._local.pop(model, None)
@@ -143,6 +159,7 @@ class Catalogue:
             self._problems = tuple(mistake.text(path.name) for mistake in read.mistakes)
             if not read.mistakes or first:
                 self._specs = {spec.id: spec for spec in read.specs}
+                self._loras = {lora.id: lora for lora in read.loras}
             return
         missing = path is not None and path != default_models_file()
         self._problems = (f"{path} does not exist; the shipped models are offered",) * missing
@@ -151,6 +168,7 @@ class Catalogue:
             self._hub or hub_cache.cache_folder(), [spec.id for spec in shipped]
         )
         self._specs = {spec.id: spec for spec in (*shipped, *found)}
+        self._loras = {lora.id: lora for lora in shipped_loras()}
 
     def _facts(self, spec: ModelSpec) -> ModelFacts:
         local = self.local(spec.id)
@@ -188,6 +206,7 @@ class Catalogue:
             else:
                 folder = resolve(spec.source.folder, self._base)
                 watched += [folder, folder / "model_index.json"]
+        watched += [resolve(lora.file, self._base) for lora in self._loras.values()]
         return (_stat(self._path) if self._path else None, *map(_stat, watched))
 
 

@@ -13,7 +13,7 @@ DTYPES = ("", "float32", "float16", "bfloat16")
 _MOST_GB = 10_000
 _MOST_PREFETCH = 16
 
-_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 _WORD = re.compile(r"[\w.-]*", re.ASCII)
 _REVISION = re.compile(r"[\w./-]*", re.ASCII)
@@ -24,7 +24,7 @@ Broken = tuple[tuple[str, ...], str]
 
 def broken_rules(spec: ModelSpec) -> Iterator[Broken]:
     """All rules that an entry breaks."""
-    if not _ID.fullmatch(spec.id):
+    if not ID.fullmatch(spec.id):
         yield (
             ("id",),
             f'id "{spec.id[:80]}" must be up to 64 letters, digits, "-", "_" or ".", and begin '

@@ -19,6 +19,23 @@ shipped = "shapes-dit"
 id = "shapes-dit-turbo"
 shipped = "shapes-dit-turbo"
 
+# LoRAs: small additions to a model that people may put on. The shipped ones draw outlines only.
+
+[[lora]]
+id = "shapes-outline"
+shipped = "shapes-outline"
+
+[[lora]]
+id = "shapes-dit-outline"
+shipped = "shapes-dit-outline"
+
+# [[lora]]
+# id = "watercolour"
+# title = "Watercolour"
+# file = "loras/watercolour.safetensors"
+# models = ["sdxl-turbo"]     # the models that it is for
+# scale = 0.8                 # how strongly it counts where nobody says otherwise, -2 to 2
+
 # A model of the Hugging Face hub; it is downloaded when it is used for the first time.
 # [[model]]
 # id = "sdxl-turbo"

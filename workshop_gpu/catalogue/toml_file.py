@@ -8,12 +8,14 @@ import os
 import re
 import tempfile
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
 
 import msgspec
 
 from workshop_gpu.catalogue import lines
+from workshop_gpu.catalogue.loras import LoraSpec, broken_lora_rules, shipped_loras
 from workshop_gpu.catalogue.shipped import shipped_specs
 from workshop_gpu.catalogue.spec import Defaults, Limits, Memory, ModelSpec, Source
 from workshop_gpu.catalogue.spec_rules import broken_rules
@@ -46,10 +48,11 @@ class CatalogueMistake(msgspec.Struct, frozen=True):
 
 
 class ModelsFile(msgspec.Struct, frozen=True):
-    """What a file says: the models without a mistake, in its order, and the mistakes."""
+    """What a file says: models and LoRAs without a mistake, in its order, and the mistakes."""
 
     specs: tuple[ModelSpec, ...]
     mistakes: tuple[CatalogueMistake, ...]
+    loras: tuple[LoraSpec, ...] = ()
 
 
 def read_models(path: Path) -> ModelsFile:
@@ -82,24 +85,52 @@ class _Reading:
         self._data = data
         self._places = places
         self._mistakes: list[CatalogueMistake] = []
-        self._lines: dict[str, int] = {}
+        self._lines: dict[tuple[str, str], int] = {}
 
     def result(self) -> ModelsFile:
         for key in self._data:
-            if key != "model":
-                self._note((key,), unknown_key(key, ["model"]))
-        tables = self._data.get("model", [])
-        if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-            self._note(("model",), "models are written as [[model]] tables, with two brackets")
-            tables = []
+            if key not in ("model", "lora"):
+                self._note((key,), unknown_key(key, ["model", "lora"]))
+        tables = self._tables("model", "models")
         specs = [spec for index, table in enumerate(tables) if (spec := self._model(index, table))]
+        named = [str(table.get("id")) for table in tables]
+        tables = self._tables("lora", "LoRAs")
+        loras = [lora for i, table in enumerate(tables) if (lora := self._lora(i, table, named))]
         mistakes = sorted(self._mistakes, key=lambda mistake: mistake.line)
-        return ModelsFile(tuple(specs), tuple(mistakes))
+        return ModelsFile(tuple(specs), tuple(mistakes), tuple(loras))
+
+    def _tables(self, key: str, what: str) -> list[dict[str, Any]]:
+        tables = self._data.get(key, [])
+        if isinstance(tables, list) and all(isinstance(table, dict) for table in tables):
+            return tables
+        self._note((key,), f"{what} are written as [[{key}]] tables, with two brackets")
+        return []
+
+    def _lora(self, index: int, table: dict[str, Any], models: list[str]) -> LoraSpec | None:
+        place: Place = ("lora", index)
+        known = len(self._mistakes)
+        table = self._with_shipped(place, table, shipped_loras(), "file")
+        good = self._good_fields(place, table, LoraSpec)
+        try:
+            spec = msgspec.convert(good, LoraSpec)
+        except msgspec.ValidationError:
+            return None  # something that must be there is missing, and is noted already
+        for field, reason in broken_lora_rules(spec, models):
+            self._note((*place, *field), reason)
+        self._check_new(place, "LoRA", spec.id)
+        return spec if len(self._mistakes) == known else None
+
+    def _check_new(self, place: Place, what: str, name: str) -> None:
+        """No two of a kind may have the same id."""
+        here = lines.line_of(self._places, place)
+        first_line = self._lines.setdefault((what, name), here)
+        if first_line != here:
+            self._note((*place, "id"), f'a second {what} "{name}" (the first: line {first_line})')
 
     def _model(self, index: int, table: dict[str, Any]) -> ModelSpec | None:
         place: Place = ("model", index)
         known = len(self._mistakes)
-        table = self._with_shipped(place, table)
+        table = self._with_shipped(place, table, shipped_specs(), "source")
         good = self._good_fields(place, table, ModelSpec)
         try:
             spec = msgspec.convert(good, ModelSpec)
@@ -107,22 +138,23 @@ class _Reading:
             return None  # something that must be there is missing, and is noted already
         for field, reason in broken_rules(spec):
             self._note((*place, *field), reason)
-        first_line = self._lines.setdefault(spec.id, lines.line_of(self._places, place))
-        if first_line != lines.line_of(self._places, place):
-            self._note((*place, "id"), f'a second model "{spec.id}" (the first: line {first_line})')
+        self._check_new(place, "model", spec.id)
         return spec if len(self._mistakes) == known else None
 
-    def _with_shipped(self, place: Place, table: dict[str, Any]) -> dict[str, Any]:
-        """`shipped = "shapes"` stands for a shipped model's source, defaults and limits."""
+    def _with_shipped(
+        self, place: Place, table: dict[str, Any], shipped: Sequence[Any], instead_of: str
+    ) -> dict[str, Any]:
+        """`shipped = "shapes"` stands for a shipped model's source, defaults and limits, and
+        likewise for a shipped LoRA's file."""
         if _SHIPPED_KEY not in table:
             return table
-        offered = {spec.id: spec for spec in shipped_specs()}
+        offered = {spec.id: spec for spec in shipped}
         name = table[_SHIPPED_KEY]
         if not isinstance(name, str) or name not in offered:
             self._note((*place, _SHIPPED_KEY), f"shipped is one of {', '.join(offered)}")
             return {key: value for key, value in table.items() if key != _SHIPPED_KEY}
-        if "source" in table:
-            self._note((*place, "source"), "write either shipped or source, not both")
+        if instead_of in table:
+            self._note((*place, instead_of), f"write either shipped or {instead_of}, not both")
         merged: dict[str, Any] = msgspec.to_builtins(offered[name])
         for key, value in table.items():
             if key == _SHIPPED_KEY:
@@ -136,7 +168,7 @@ class _Reading:
     def _good_fields(self, place: Place, table: dict[str, Any], struct: Any) -> dict[str, Any]:
         """The table without what is a mistake in itself; each mistake is noted."""
         fields = {field.name: field for field in msgspec.structs.fields(struct)}
-        extra = [_SHIPPED_KEY] if struct is ModelSpec else []
+        extra = [_SHIPPED_KEY] if struct in (ModelSpec, LoraSpec) else []
         good: dict[str, Any] = {}
         for key, value in table.items():
             here = (*place, key)
@@ -180,6 +212,10 @@ def unknown_key(key: str, known: list[str]) -> str:
 
 
 def _missing(name: str) -> str:
+    if name == "file":
+        return 'file is missing: file = "….safetensors"'
+    if name == "models":
+        return 'models is missing: models = ["…"], the ids of models that the LoRA is for'
     if name == "source":
         return 'source is missing: source = { folder = "…" }, { hub = "…" } or { file = "…" }'
     return f"{name} is missing"
@@ -188,7 +224,7 @@ def _missing(name: str) -> str:
 def _in_words(kind: Any) -> str:
     names = {
         str: "text", int: "a whole number", float: "a number", bool: "true or false",
-        dict: "a table", list: "a list",
+        dict: "a table", list: "a list", tuple[str, ...]: "a list of texts",
     }  # fmt: skip
     return names.get(kind, " or ".join(str(part) for part in get_args(kind)) or "a date")
 

@@ -96,7 +96,8 @@ class LoraUnknown(WorkshopError):
     def __init__(self, lora: str, model: str, fitting: list[str]) -> None:
         offered = ", ".join(fitting) or "none"
         super().__init__(
-            f'There is no LoRA "{lora}" for "{model}". Offered for it: {offered}.',
+            f'There is no LoRA "{lora}" for "{model}". Offered for it: {offered}. Pick one of '
+            "these, or none.",
             lora=lora,
             model=model,
             fitting=fitting,

@@ -85,6 +85,7 @@ class Orders:
             first.metadata,
             tuple(others),
             inputs=first.inputs,
+            lora_files=first.lora_files,
         )
 
     def _member(self, job: str, placement: str) -> protocol.BatchMember:
@@ -92,4 +93,6 @@ class Orders:
         if placement:
             metadata["placement"] = placement
         params = self._jobs.get(job).params
-        return protocol.BatchMember(job, params, metadata, self._inputs.files(params))
+        loras = {name: self._catalogue.lora(name) for name in params.loras}
+        files = {name: lora.path for name, lora in loras.items() if lora is not None}
+        return protocol.BatchMember(job, params, metadata, self._inputs.files(params), files)

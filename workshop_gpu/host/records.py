@@ -61,7 +61,8 @@ class JobRecord(msgspec.Struct):
             return ""
         # Some pipelines take "no negative prompt" for something else than an empty one.
         negative = "negative" if made.negative_prompt else ""
-        return f"{made.width}x{made.height} {made.steps} {made.guidance!r} {negative}"
+        loras = " ".join(f"{name}:{scale!r}" for name, scale in made.loras.items())
+        return f"{made.width}x{made.height} {made.steps} {made.guidance!r} {negative} {loras}"
 
     @property
     def ended(self) -> bool:

@@ -50,7 +50,8 @@ def read_record(png: bytes) -> ImageRecord:
 
 def _readable(record: ImageRecord) -> str:
     params = record.params
-    lines = [params.prompt]
+    worn = (f"<lora:{name}:{scale:g}>" for name, scale in params.loras.items())
+    lines = [" ".join((params.prompt, *worn))]
     if params.negative_prompt:
         lines.append(f"Negative prompt: {params.negative_prompt}")
     lines.append(

@@ -54,8 +54,6 @@ class LoraFile:
 def read_lora(file: Path, pipeline: Any) -> LoraFile:
     """The LoRA for this pipeline; all of it fits by name and shape. Raises BadCheckpoint, and what
     diffusers raises for names that it does not know."""
-    if not file.is_file():
-        raise BadCheckpoint("its file is not there (any more)")
     if is_pickle(file):
         raise BadCheckpoint(pickle_refusal(file))
     check_safetensors([file])

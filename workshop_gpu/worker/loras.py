@@ -144,6 +144,8 @@ def _take_off(adapters: Sequence[_Adapter]) -> None:
 def _adapter(model: OpenModel, fitted: _Fitted, wanted: Wanted) -> _Adapter:
     """The LoRA for this model: kept from before, or made now."""
     try:
+        if not wanted.file.is_file():
+            raise BadCheckpoint("its file is not there (any more)")
         key = content_name(wanted.file)
         found = fitted.adapters.pop(key, None) or _made(model, fitted, wanted.file)
     except torch.OutOfMemoryError:
