@@ -36,6 +36,64 @@ def test_a_device_that_was_given_up_fails_waiting_jobs_only_if_it_was_the_last()
     assert "gpu1: no driver" in error.message
 
 
+def test_jobs_wait_with_the_reason_while_all_devices_are_lost_and_tried_again() -> None:
+    room = unready("gpu0", "gpu1")
+    job = room.submit("a")
+    for device in ("gpu0", "gpu1"):
+        room.tell(events.WorkerDied(device, "no driver"))
+        room.tell(events.DeviceGone(device, "no driver", retry_s=60.0))
+    waits = room.job(job)
+    assert (waits.state.value, waits.waiting_for) == ("queued", "device")
+    assert "gpu0 cannot be used (no driver); it is tried again every 60 s" in waits.reason
+    assert "gpu1" in waits.reason
+    assert "every 60 s" in room.refused(room.job_submitted("a", "bob")).message
+    room.tell(events.WorkerDied("gpu0", "no card"))
+    room.tell(events.DeviceGone("gpu0", "no card", retry_s=60.0))
+    assert "no card" in room.job(job).reason
+    room.ready("gpu0")
+    assert room.order("gpu0") == "load a"
+    assert room.job(job).reason == ""
+
+
+def test_jobs_fail_once_the_last_device_is_gone_for_good() -> None:
+    room = unready("gpu0")
+    job = room.submit("a")
+    room.tell(events.DeviceGone("gpu0", "no driver", retry_s=60.0))
+    assert room.state(job) == "queued"
+    room.tell(events.DeviceGone("gpu0", "removed"))
+    assert room.state(job) == "failed"
+
+
+def test_who_waits_for_a_lost_device_waits_no_longer_than_its_limit() -> None:
+    room = Stage(Conductor(Settings(wait_limit_s=100.0), ("gpu0",)))
+    room.tell(events.CatalogueChanged((model("a"),)))
+    job = room.submit("a")
+    room.tell(events.DeviceGone("gpu0", "no driver", retry_s=60.0))
+    room.later(99.0)
+    assert room.state(job) == "queued"
+    room.later(1.0)
+    error = room.job(job).error
+    assert error is not None
+    assert error.kind == "time_limit"
+    assert "gpu0 cannot be used (no driver)" in error.message
+
+
+def test_a_job_that_fits_on_the_lost_device_only_waits_for_that() -> None:
+    room = unready("small", "large")
+    room.ready("small", gb=20)
+    room.ready("large", gb=80)
+    room.load("a", device="large")
+    job = room.submit("a")
+    room.die("large")
+    room.tell(events.DeviceGone("large", "no driver", retry_s=60.0))
+    waits = room.job(job)
+    assert (waits.state.value, waits.waiting_for) == ("queued", "device")
+    assert "large cannot be used" in waits.reason
+    assert room.refused(room.job_submitted("a", "bob")).kind == "model_too_large"
+    room.ready("large", gb=80)
+    assert room.order("large") == "load a"
+
+
 def test_a_device_that_was_given_up_may_come_back() -> None:
     room = unready("gpu0")
     room.tell(events.DeviceGone("gpu0", "no driver"))
@@ -137,7 +195,7 @@ def test_stale_and_repeated_facts_change_nothing() -> None:
         events.SlotLoaded("gpu9", "a", 1, 1.0),
         events.MemoryRead("gpu0", 10, 5),
         events.MemoryRead("gpu9", 10, 5),
-        events.WorkerDied("gpu0", "again"),
+        events.WorkerDied("gpu0", "killed"),
         events.WorkerDied("gpu9", "unknown"),
         events.DeviceGone("gpu9", "unknown"),
         events.KernelGone("unknown"),

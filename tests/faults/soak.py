@@ -96,6 +96,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults.soak")
     parser.add_argument("--jobs", type=int, default=2000)
     parser.add_argument("--warm-up", type=int, default=200)
+    parser.add_argument("--look-every", type=int, default=200, help="print a reading so often")
     options = parser.parse_args()
     args = ("--WorkshopGPU.worker_threads=1", "--WorkshopGPU.patience_s=2")
     with ServerProcess(("cpu:45MB",), args) as server:
@@ -103,8 +104,12 @@ def main() -> int:
         started_s = time.monotonic()
         draw(people, options.warm_up, 0)
         before = read(server, people[0])
-        draw(people, options.jobs, options.warm_up)
-        after = read(server, people[0])
+        print(options.warm_up, before, flush=True)
+        for first in range(0, options.jobs, options.look_every):
+            several = min(options.look_every, options.jobs - first)
+            draw(people, several, options.warm_up + first)
+            after = read(server, people[0])
+            print(options.warm_up + first + several, after, flush=True)
         took_s = time.monotonic() - started_s
         for person in people:
             person.http.close()

@@ -1,6 +1,7 @@
 """Jobs for the journal's tests."""
 
 import logging
+import sqlite3
 from pathlib import Path
 
 from workshop_gpu.conductor.accounts import Accounts
@@ -56,6 +57,13 @@ async def written(path: Path, *entries: Entry) -> None:
     for entry in entries:
         journal.put(entry)
     await journal.close()
+
+
+def crashed(path: Path) -> None:
+    """The life of the server that wrote this ended without a word."""
+    with sqlite3.connect(path) as connection:
+        connection.execute("DELETE FROM kept WHERE name = 'ended_well'")
+    connection.close()
 
 
 async def read(path: Path) -> list[Entry]:

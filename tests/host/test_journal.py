@@ -4,6 +4,8 @@ import asyncio
 import resource
 import shutil
 import sqlite3
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -209,6 +211,34 @@ def test_a_journal_of_the_first_schema_is_brought_up_to_date(tmp_path):
         "",
     )
     connection.close()
+
+
+def test_a_life_that_closed_its_journal_ended_well_and_one_that_was_killed_did_not(tmp_path):
+    path = tmp_path / "journal.sqlite3"
+
+    async def ended_well():
+        journal = a_journal(path)
+        await journal.open()
+        await journal.close()
+        return journal.ended_well
+
+    asyncio.run(written(path, an_entry(1)))
+    assert asyncio.run(ended_well())
+    code = (
+        "import asyncio, os, pathlib, sys\n"
+        "from tests.host.journals import a_journal, an_entry\n"
+        "async def live():\n"
+        "    journal = a_journal(pathlib.Path(sys.argv[1]))\n"
+        "    await journal.open()\n"
+        "    journal.put(an_entry(2))\n"
+        "    await journal.settled()\n"
+        "    os._exit(9)\n"
+        "asyncio.run(live())\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(path)], check=False)
+    assert not asyncio.run(ended_well())
+    assert asyncio.run(ended_well())
+    assert len(asyncio.run(read(path))) == 2
 
 
 def test_a_journal_that_another_server_uses_is_left_to_it(tmp_path, monkeypatch):

@@ -7,9 +7,10 @@ import time
 import msgspec
 import pytest
 
-from tests.host.journals import PARAMS, PNG, a_keeper, an_entry, an_id, read, written
+from tests.host.journals import PARAMS, PNG, a_keeper, an_entry, an_id, crashed, read, written
 from tests.host.test_input_store import a_picture
 from tests.host.test_records import view
+from workshop_gpu.conductor import events
 from workshop_gpu.conductor.errors import DiskFull
 from workshop_gpu.conductor.events import JobFailed, JobFinished
 from workshop_gpu.conductor.states import JobState, Priority
@@ -53,6 +54,73 @@ def test_jobs_that_had_not_ended_come_back_as_requests_and_the_others_as_they_we
     assert (record.ended, record.saved_images, record.ended_at) == (True, 1, 5.0)
     assert keeper.records.get(an_id(2)).started_at is None
     assert keeper.image_bytes == len(PNG)
+
+
+def lives(tmp_path, *, crashes: int) -> list[tuple[events.RestoredJob, ...]]:
+    """What each life finds, where the one before it ended without warning while job 1 ran."""
+    path = tmp_path / "journal.sqlite3"
+
+    async def life():
+        keeper = a_keeper(tmp_path)
+        restored = await keeper.restore()
+        (record,) = keeper.records
+        if not record.ended:
+            keeper.update(view(record.id, JobState.RUNNING, started_s=5.0))
+        await keeper.journal.close()
+        return restored.jobs
+
+    ran = an_entry(1, state=JobState.RUNNING, started_at=4.0)
+    asyncio.run(written(path, ran))
+    found = []
+    for _ in range(crashes):
+        crashed(path)
+        found.append(asyncio.run(life()))
+    return found
+
+
+def test_a_job_that_ran_when_the_server_died_is_tried_once_more_and_then_failed_and_named(
+    tmp_path,
+):
+    first, second = lives(tmp_path, crashes=2)
+    assert [(job.deaths, job.ran) for job in first] == [(1, True)]
+    assert second == ()
+    (entry,) = asyncio.run(read(tmp_path / "journal.sqlite3"))
+    assert entry.state is JobState.FAILED
+    assert entry.error is not None
+    assert entry.error.kind == "server_lost"
+    assert "ended the server twice" in entry.error.message
+    assert entry.ended_at is not None
+
+
+def test_a_server_that_ended_in_good_order_blames_no_job(tmp_path):
+    path = tmp_path / "journal.sqlite3"
+
+    async def life():
+        keeper = a_keeper(tmp_path)
+        restored = await keeper.restore()
+        keeper.update(view(an_id(1), JobState.RUNNING, started_s=5.0))
+        await keeper.journal.close()
+        return [(job.deaths, job.ran) for job in restored.jobs]
+
+    asyncio.run(written(path, an_entry(1, state=JobState.RUNNING, started_at=4.0)))
+    assert [asyncio.run(life()) for _ in range(3)] == [[(0, True)]] * 3
+
+
+def test_a_job_that_only_waited_when_the_server_died_is_not_blamed(tmp_path):
+    path = tmp_path / "journal.sqlite3"
+
+    async def life():
+        keeper = a_keeper(tmp_path)
+        restored = await keeper.restore()
+        await keeper.journal.close()
+        return [(job.deaths, job.ran) for job in restored.jobs]
+
+    asyncio.run(written(path, an_entry(1, state=JobState.RUNNING, started_at=4.0)))
+    found = []
+    for _ in range(3):
+        crashed(path)
+        found.append(asyncio.run(life()))
+    assert found == [[(1, True)]] * 3
 
 
 def test_a_request_comes_back_as_it_was_made(tmp_path):

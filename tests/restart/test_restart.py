@@ -117,3 +117,19 @@ def test_nothing_that_was_accepted_is_lost_when_the_server_is_killed(
     (shown,) = picture_of_client.result(WAIT_S)
     assert digest(shown) == pixels(dan, drawn)[0]
     assert any("does not answer; trying again" in describe(progress).text for progress in told)
+
+
+def test_a_job_that_runs_whenever_the_server_dies_is_failed_and_named_and_the_others_go_on(
+    server: ServerProcess, stack: ExitStack
+) -> None:
+    ada, bob = (stack.enter_context(Person(server, name)) for name in ("ada", "bob"))
+    guilty = ada.submit(**LONG, images=4)["id"]
+    innocent = bob.submit(**SHORT)["id"]
+    for _ in range(2):
+        running(ada, guilty)
+        server.kill()
+        server.start()
+    error = ada.get(f"api/jobs/{guilty}")["error"]
+    assert error["kind"] == "server_lost"
+    assert "ended the server twice" in error["message"]
+    assert bob.ended(innocent)["state"] == "done"

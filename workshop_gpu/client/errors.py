@@ -202,6 +202,7 @@ _CLASSES: dict[str, type[ServerRefused]] = {
     "out_of_memory": JobFailed,
     "load_failed": JobFailed,
     "generation_failed": JobFailed,
+    "server_lost": JobFailed,
     "worker_lost": JobFailed,
 }
 

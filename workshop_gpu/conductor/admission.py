@@ -35,6 +35,7 @@ from workshop_gpu.conductor.planning import (
     size_of,
 )
 from workshop_gpu.conductor.policy import Policy
+from workshop_gpu.conductor.reasons import tried_again
 from workshop_gpu.conductor.records import Device, Hold, Job, Slot, State
 from workshop_gpu.conductor.states import DeviceState, SlotState
 
@@ -209,7 +210,9 @@ def usable_devices(state: State, only: str | None = None) -> list[Device]:
 
 def why_no_device(state: State) -> str:
     """In words, what became of each device."""
-    reasons = [f"{device.name}: {device.reason}" for device in state.devices.values()]
+    reasons = [
+        f"{device.name}: {device.reason}{tried_again(device)}" for device in state.devices.values()
+    ]
     return "; ".join(reasons) or "this server has none"
 
 
@@ -218,33 +221,30 @@ def verdict(state: State, job: Job) -> ErrorReport | None:
 
     A job that was accepted runs even if its model was switched off meanwhile; it fails where the
     model left the catalogue, or its files broke before it was loaded, or no device is left that
-    could take it.
+    could take it. It waits for a device that is lost and tried again.
     """
     model = state.models.get(job.model)
     if model is None or not model.listed:
         return ModelUnknown(job.model, _offered(state)).report()
     if model.facts.problem and not state.has_slot(job.model, *_LIVE):
         return ModelUnavailable(job.model, model.facts.problem).report()
-    if not state.most_bytes:
-        return NoDevice(why_no_device(state)).report()
     if job.request.manner:
         try:
             check_manner(state, job.model, size_of(job))
         except NotRepeatable as refusal:
             return refusal.report()
     failures = [*state.slots(job.model, SlotState.FAILED)]
-    most_bytes = _most_bytes_elsewhere(state, failures) if failures else state.most_bytes
     needed_bytes = least_bytes(state, job.model, size_of(job))
+    if not failures and state.most_bytes and not never_fits(needed_bytes, state.most_bytes):
+        return None
+    there = [each for each in state.devices.values() if not each.is_gone]
+    if not there:
+        return NoDevice(why_no_device(state)).report()
+    failed = {slot.device for slot in failures}
+    most_bytes = [each.ledger.most_bytes for each in there if each.name not in failed]
     if most_bytes and not never_fits(needed_bytes, most_bytes):
         return None
     errors = [slot.error for slot in failures if slot.error]
     if errors:
         return errors[-1]
     return ModelTooLarge(job.model, needed_bytes, max(most_bytes, default=0)).report()
-
-
-def _most_bytes_elsewhere(state: State, failures: list[Slot]) -> tuple[int, ...]:
-    """What the devices could give on which the model did not fail to load."""
-    failed = {slot.device for slot in failures}
-    usable = usable_devices(state)
-    return tuple(each.ledger.most_bytes for each in usable if each.name not in failed)

@@ -218,6 +218,7 @@ class Announcer:
             or told.waiting_for != word
             or told.state is not job.state
             or told.priority is not job.priority
+            or (word == "device" and told.reason != reason)
         ):
             self._tell(job_view(state, job, position, wait_s, word), effects)
         elif told.position != position or told.expected_wait_s != wait_s:

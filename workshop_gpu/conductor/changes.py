@@ -227,8 +227,8 @@ class Changes:
         self.state.touch(device.name)
         if not device.takes_orders:
             self.state.lanes.remove(device.name)
-        elif device.running:
-            until_s = device.until_s
+        elif device.running or device.is_alone:
+            until_s = device.until_s if device.running else None
             self.state.lanes.put(device.name, UNKNOWN_S if until_s is None else until_s)
         else:
             self.state.lanes.put(device.name, IDLE_S)

@@ -478,6 +478,20 @@ class GenerationFailed(WorkshopError):
         )
 
 
+class ServerLost(WorkshopError):
+    """The server itself ended without warning whenever it ran this job."""
+
+    kind = "server_lost"
+
+    def __init__(self, model: str, deaths: int) -> None:
+        super().__init__(
+            f'This job, generating with "{model}", ended the server twice: it ran each time when '
+            "the server stopped without warning, and is not tried again. Try again with other "
+            "settings; if it goes on, tell the instructor.",
+            deaths=deaths,
+        )
+
+
 class WorkerLost(WorkshopError):
     """The worker process ended while it worked on this; `log` are the last lines that it wrote."""
 

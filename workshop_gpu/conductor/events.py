@@ -79,10 +79,12 @@ class WorkerDrifted(Event, frozen=True):
 
 
 class DeviceGone(Event, frozen=True):
-    """The device will not come back (removed, or its worker was given up)."""
+    """The device was given up: it is gone, or its worker does not start. Jobs wait for it where it
+    is tried again every `retry_s` seconds; None: it never is."""
 
     device: str
     reason: str
+    retry_s: float | None = None
 
 
 class ForeignProcess(msgspec.Struct, frozen=True):
@@ -146,11 +148,13 @@ class JobSubmitted(Event, frozen=True):
 
 class RestoredJob(msgspec.Struct, frozen=True):
     """A job that an earlier life of the server accepted `waited_s` seconds ago, and never ended;
-    `ran`: a worker had it when that life ended."""
+    `ran`: a worker had it when that life ended. `deaths`: how many lives ended without warning
+    while it ran."""
 
     request: JobSubmitted
     waited_s: float
     ran: bool = False
+    deaths: int = 0
 
 
 class JobsRestored(Event, frozen=True):

@@ -12,7 +12,7 @@ import msgspec
 
 from workshop_gpu.conductor.ladder import PLANNED, Streams
 from workshop_gpu.conductor.placement import Option, best
-from workshop_gpu.conductor.planner import Plan, Step, allowed, room_after
+from workshop_gpu.conductor.planner import Plan, Step, allowed, lowest_first, room_after
 from workshop_gpu.conductor.planning import (
     Size,
     has_ladder,
@@ -84,7 +84,8 @@ class Placing:
         """The best way to load the model on a device where it is not."""
         if not has_ladder(self._state, self._model):
             return ask(self._as_a_whole(device))
-        return best(self._ways(device, ask, own_bytes=0))
+        ways = self._ways(device, ask, own_bytes=0)
+        return next(ways, None) if device.in_safe_mode else best(ways)
 
     def run(self, device: Device, ask: Ask) -> Option | None:
         """The best way to run the job on a device where the model is ready: as it is placed, or
@@ -95,6 +96,8 @@ class Placing:
         if not has_ladder(self._state, self._model):
             return as_it_is
         left = self._kept(device, slot)
+        if left and device.in_safe_mode:
+            return as_it_is
         best_already = here == RESIDENT and as_it_is is not None and not as_it_is.victims
         rested = self._now - slot.since_s >= _REST_S
         moves = device.can_transfer and (slot.moves < _MOST_MOVES or rested)
@@ -161,13 +164,16 @@ class Placing:
 
     def _ways(self, device: Device, ask: Ask, own_bytes: int) -> Iterator[Option]:
         """Each rung for which there is room, or could be. As few bytes are streamed as what is
-        free asks for; others leave only where a rung has no room at all without that."""
+        free asks for; others leave only where a rung has no room at all without that. In safe
+        mode the lowest come first, with as little on the device as can be."""
         state, memory = self._state, self._memory
-        free = device.ledger.free_bytes + own_bytes
+        free = 0 if device.in_safe_mode else device.ledger.free_bytes + own_bytes
         steps = self._all_steps(device)
-        found = plans(state, self._model, self._size, room_after(steps, free), device)
+        found = allowed(
+            plans(state, self._model, self._size, room_after(steps, free), device), steps
+        )
         shared = 0 if own_bytes else self._shared_bytes(device)
-        for plan in allowed(found, steps):
+        for plan in lowest_first(found) if device.in_safe_mode else found:
             if memory.max_vram_bytes and plan.needed_bytes > memory.max_vram_bytes:
                 continue
             here = own_bytes + (shared if plan.placement == RESIDENT else 0)

@@ -114,6 +114,12 @@ def least(plans: Iterable[Plan]) -> Plan | None:
     return min(plans, key=lambda plan: plan.needed_bytes, default=None)
 
 
+def lowest_first(plans: Iterable[Plan]) -> list[Plan]:
+    """Those that need the least room first, of those that only move weights; then the others:
+    also what is careful draws the same picture, if it can."""
+    return sorted(plans, key=lambda plan: (not plan.placement.exact, plan.needed_bytes))
+
+
 def plan_for(question: Question, rung: Rung) -> Plan | None:
     """The rung with as few streamed bytes as the room asks for; None where it streams and the
     model has no blocks that would be worth it."""

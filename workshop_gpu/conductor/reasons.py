@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from workshop_gpu.conductor.errors import gigabytes
 from workshop_gpu.conductor.fetching import awaits_download
+from workshop_gpu.conductor.placement import never_fits
 from workshop_gpu.conductor.planning import TYPICAL, least_bytes
 from workshop_gpu.conductor.records import Device, Job, State
 from workshop_gpu.conductor.states import DeviceState, JobState, SlotState
@@ -24,7 +25,7 @@ def waits_for(state: State, model: str) -> str:
         return "download"
     if state.policy.paused:
         return "pause"
-    if not len(state.lanes):
+    if not len(state.lanes) or _needs_another(state, model):
         return "device"
     if state.closed and all(device.name in state.closed for device in _ready(state)):
         return "reservation"
@@ -35,9 +36,19 @@ def waits_for(state: State, model: str) -> str:
     return "load" if state.has_slot(model, SlotState.LOADING) else ""
 
 
+def _needs_another(state: State, model: str) -> bool:
+    """Whether the model fits only on a device that does not stand ready."""
+    if len(state.lanes) == len(state.devices):
+        return False
+    there = [device.ledger.most_bytes for device in _ready(state)]
+    return never_fits(least_bytes(state, model, TYPICAL), there)
+
+
 def wait_reason(state: State, word: str) -> str:
     """The same in a sentence, where somebody else's doing is the reason; else ""."""
     match word:
+        case "device":
+            return _sentence(list(state.devices.values()), _why_not_ready)
         case "pause":
             return f"The queue is paused: {state.policy.paused}."
         case "reservation":
@@ -46,6 +57,22 @@ def wait_reason(state: State, word: str) -> str:
             return _sentence(_ready(state), lambda device: keepers(state, device))
         case _:
             return ""
+
+
+def tried_again(device: Device) -> str:
+    """How often a lost device is tried, in words; "" for one that works or is gone for good."""
+    if device.state is not DeviceState.LOST or device.retry_s is None:
+        return ""
+    return f"; it is tried again every {device.retry_s:.0f} s"
+
+
+def _why_not_ready(device: Device) -> list[str]:
+    """Nothing is said of a device that starts for the first time, nor of one that works."""
+    if device.state is DeviceState.LOST:
+        return [f"{device.name} cannot be used ({device.reason}){tried_again(device)}"]
+    if device.state is DeviceState.STARTING and device.reason:
+        return [f"{device.name} is being started again ({device.reason})"]
+    return []
 
 
 def keepers(state: State, device: Device) -> list[str]:

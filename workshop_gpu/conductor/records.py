@@ -59,6 +59,8 @@ class Job:
     error: ErrorReport | None = None
     deaths: int = 0
     """How many workers ended while they ran it."""
+    server_deaths: int = 0
+    """How many of the server's lives did."""
     cancel_asked: bool = False
     kernel_gone: bool = False
 
@@ -102,6 +104,11 @@ class Job:
     @property
     def participant(self) -> str:
         return self.request.participant
+
+    @property
+    def is_suspect(self) -> bool:
+        """Something ended while it ran; whoever runs with it would be blamed the next time."""
+        return bool(self.deaths or self.server_deaths)
 
     @property
     def key(self) -> Key:
@@ -149,6 +156,9 @@ class Device:
     ledger: Ledger
     state: DeviceState = DeviceState.STARTING
     reason: str = ""
+    """Why it is not ready: how its last worker ended."""
+    retry_s: float | None = None
+    """How often it is tried again once it is lost; None: never."""
     activity: Activity = Activity.IDLE
     subject: str = ""
     room_for: str = ""
@@ -169,6 +179,11 @@ class Device:
     bus_bytes_per_s: float = 0.0
     """How fast weights come to it; 0: not measured."""
 
+    @property
+    def is_gone(self) -> bool:
+        """Nobody need wait for it."""
+        return self.state is DeviceState.LOST and self.retry_s is None
+
     def does(self, activity: Activity, subject: str) -> bool:
         return self.activity is activity and self.subject == subject
 
@@ -181,8 +196,14 @@ class Device:
 
     @property
     def in_safe_mode(self) -> bool:
-        """Nothing beyond what must be, until a picture was made: two workers in a row ended."""
+        """Two workers in a row ended: until a picture was made, models are placed as low as they
+        can be, and there is one load or one job at a time."""
         return self.deaths >= 2
+
+    @property
+    def is_alone(self) -> bool:
+        """In safe mode, what either lane does keeps the other one waiting."""
+        return self.in_safe_mode and (bool(self.running) or self.activity is not Activity.IDLE)
 
     @property
     def prepares(self) -> str:
@@ -195,12 +216,7 @@ class Device:
 
     @property
     def can_transfer(self) -> bool:
-        ready = self.takes_orders
-        return ready and self.activity is Activity.IDLE
-
-    @property
-    def can_compute(self) -> bool:
-        return self.takes_orders and not self.running
+        return self.takes_orders and self.activity is Activity.IDLE and not self.is_alone
 
     def has(self, model: str, *states: SlotState) -> bool:
         slot = self.slots.get(model)

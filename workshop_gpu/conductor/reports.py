@@ -55,9 +55,9 @@ class Reports:
                 self._died(event, device, now)
             case WorkerDrifted() if device and device.takes_orders:
                 self._drifted(event, device)
-            case DeviceGone(_, reason) if device:
+            case DeviceGone(_, reason, retry_s) if device:
                 self._changes.empty(device, reason, now)
-                device.state, device.reason = DeviceState.LOST, reason
+                device.state, device.reason, device.retry_s = DeviceState.LOST, reason, retry_s
             case MemoryRead() if device and device.state is DeviceState.READY:
                 device.ledger.read(
                     event.used_bytes, event.ours_bytes, event.processes, event.taken_s
@@ -78,7 +78,8 @@ class Reports:
             self._say(
                 device,
                 f"The worker of {device.name} ended twice in a row ({event.reason}). Until it has "
-                "made a picture it runs in safe mode: one job at a time.",
+                "made a picture it runs in safe mode: one job at a time, with as little on the GPU "
+                "as can be.",
             )
 
     def _drifted(self, event: WorkerDrifted, device: Device) -> None:
@@ -193,9 +194,11 @@ class Reports:
                 job.moved_s = now
                 job.step = max(job.step, min(event.step, job.request.steps))
             case JobFinished():
-                self._learn(event, job)
+                device = self._state.devices[job.device or ""]
+                if not device.in_safe_mode:  # what it took there says nothing about other runs
+                    self._learn(event, job)
                 job.step = job.request.steps
-                self._recovered(self._state.devices[job.device or ""])
+                self._recovered(device)
                 self._changes.end_job(job, JobState.DONE, now)
             case JobFailed(_, error) if self._step_down.run_failed(job, error, now):
                 pass

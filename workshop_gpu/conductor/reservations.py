@@ -117,10 +117,13 @@ class Reservations:
             self.end(each, "the kernel ended", now)
 
     def device_gone(self, device: str, reason: str, now: float) -> None:
+        """Who waits for a device that is tried again waits on."""
+        devices = self._state.devices
         for each in self._all():
-            if device in (each.device, each.wanted_device):
+            wanted = each.wanted_device == device and devices[device].is_gone
+            if each.device == device or wanted:
                 self.end(each, f"the GPU is gone ({reason})", now)
-            elif each.device is None and not usable_devices(self._state, None):
+            elif each.device is None and all(one.is_gone for one in devices.values()):
                 self.end(each, f"no GPU is left ({reason})", now)
 
     def time_passed(self, now: float) -> None:

@@ -42,4 +42,5 @@ def _job(state: State, restored: RestoredJob, sequence: int, now: float) -> Job:
     job.priority = class_of(state.policy, request.participant, request.priority)
     if restored.ran:
         job.reason = Reason.PUT_BACK
+    job.server_deaths = restored.deaths
     return job

@@ -82,7 +82,7 @@ def _batch(look: Look, job: Job, device: Device) -> tuple[Job, ...]:
     a worker is drawn alone: the next to die with it would be blamed too."""
     state, request = look.state, job.request
     limit = state.settings.batch_limit
-    if limit < 2 or not request.group or job.deaths or device.in_safe_mode:
+    if limit < 2 or not request.group or job.is_suspect or device.in_safe_mode:
         return (job,)
     if state.queue.line.first.rank < job.rank:
         return (job,)
@@ -91,7 +91,7 @@ def _batch(look: Look, job: Job, device: Device) -> tuple[Job, ...]:
     others = [
         each
         for each in state.queue.of_group(job.model, request.group, 2 * limit)
-        if each is not job and each.rank == job.rank and _alike(each, job) and not each.deaths
+        if each is not job and each.rank == job.rank and _alike(each, job) and not each.is_suspect
     ]
     near = state.queue.of_model(job.model, 2 * limit)
     due = next((each for each in near if each.due and each.request.group != request.group), None)

@@ -21,6 +21,7 @@ from workshop_gpu.host import journal_file
 from workshop_gpu.host.journal_rows import PUT, Entry, entry_of, row_of
 
 _ACCOUNTS = "accounts"
+_ENDED_WELL = "ended_well"
 
 
 @dataclass
@@ -51,6 +52,8 @@ class Journal:
         self.path = path
         self.problem = ""
         """What is wrong with the journal, in words; "" while all is well."""
+        self.ended_well = True
+        """Whether the life before this one closed the journal, and did not just end."""
         self._log = log
         self._accounts = accounts
         self._all_entries = all_entries
@@ -81,7 +84,7 @@ class Journal:
             await self._task
             self._task = None
         if self._connection is not None:
-            await asyncio.get_running_loop().run_in_executor(self._disk, self._connection.close)
+            await asyncio.get_running_loop().run_in_executor(self._disk, self._close)
             self._connection = None
         self._disk.shutdown(wait=False)
 
@@ -169,6 +172,7 @@ class Journal:
     def _open(self) -> tuple[list[Entry], Accounts]:
         self._connection, self.problem = journal_file.open_journal(self.path, self._log)
         try:
+            self.ended_well = self._forget_the_end()
             return self._read_entries(), self._read_accounts()
         except sqlite3.Error as error:
             self._begin_anew(error)
@@ -194,6 +198,22 @@ class Journal:
             return msgspec.json.decode(next(found)["value"], type=Accounts)
         except (StopIteration, msgspec.MsgspecError):
             return Accounts()
+
+    def _forget_the_end(self) -> bool:
+        """Says whether the last life noted its end. This one has not ended yet."""
+        assert self._connection is not None
+        query = "DELETE FROM kept WHERE name = ?"
+        try:
+            return self._connection.execute(query, (_ENDED_WELL,)).rowcount > 0
+        except sqlite3.OperationalError:  # a full disk: jobs cannot be blamed for that
+            return True
+
+    def _close(self) -> None:
+        assert self._connection is not None
+        with suppress(sqlite3.Error):
+            kept = (_ENDED_WELL, "true")
+            self._connection.execute("INSERT OR REPLACE INTO kept VALUES (?, ?)", kept)
+        self._connection.close()
 
     def _commit(self, batch: Batch, accounts: Accounts) -> None:
         connection = self._connection

@@ -23,6 +23,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE TABLE kept (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
     ),
     ("ALTER TABLE jobs ADD COLUMN placement TEXT NOT NULL DEFAULT ''",),
+    ("ALTER TABLE jobs ADD COLUMN deaths INTEGER NOT NULL DEFAULT 0",),
 )
 """What makes each version of the schema out of the one before; a file says which it has
 (`user_version`). What was released once is never changed."""

@@ -48,6 +48,7 @@ def entry_of(record: JobRecord) -> Entry:
         image_bytes=record.saved_bytes,
         seconds_s=record.seconds_s,
         error=view.error if view else None,
+        deaths=record.deaths,
     )
 
 
@@ -61,6 +62,7 @@ def record_of(entry: Entry) -> JobRecord:
         entry.submitted_at,
         priority=entry.priority,
         placement=entry.placement,
+        deaths=entry.deaths,
     )
     if entry.state.ended:
         record.started_at, record.ended_at = entry.started_at, entry.ended_at

@@ -32,6 +32,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     image_bytes: int = 0
     seconds_s: float | None = None
     error: ErrorReport | None = None
+    deaths: int = 0
+    """How many of the server's lives ended without warning while it ran."""
 
 
 COLUMNS = Entry.__struct_fields__

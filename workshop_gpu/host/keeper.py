@@ -11,7 +11,8 @@ import msgspec
 
 from workshop_gpu.conductor import effects, events
 from workshop_gpu.conductor.accounts import Accounts
-from workshop_gpu.conductor.errors import DiskFull, ErrorReport
+from workshop_gpu.conductor.changes import MOST_DEATHS
+from workshop_gpu.conductor.errors import DiskFull, ErrorReport, ServerLost
 from workshop_gpu.conductor.states import JobState
 from workshop_gpu.host.image_store import ImageStore, Stored
 from workshop_gpu.host.input_store import InputStore
@@ -65,14 +66,15 @@ class Keeper:
         await anyio.to_thread.run_sync(self._images.sweep)
         stored = await anyio.to_thread.run_sync(self._images.look)
         restored: list[events.RestoredJob] = []
-        for entry in entries:
-            pictures = stored.pop(entry.id, None)
-            record = record_of(await self._with_pictures(entry, pictures))
+        for left in entries:
+            entry = self._counted(await self._with_pictures(left, stored.pop(left.id, None)))
+            record = record_of(entry)
             self.records.add(record)
             if not record.ended:
                 waited_s = max(0.0, time.time() - entry.submitted_at)
-                ran = entry.state is JobState.RUNNING
-                restored.append(events.RestoredJob(request_of(record), waited_s, ran))
+                ran = entry.started_at is not None
+                request = request_of(record)
+                restored.append(events.RestoredJob(request, waited_s, ran, entry.deaths))
         self._orphans = stored
         self.image_bytes = sum(kept.image_bytes for kept in self._kept())
         return events.JobsRestored(tuple(restored), accounts)
@@ -96,6 +98,22 @@ class Keeper:
         )
         self.journal.put(done)
         return done
+
+    def _counted(self, entry: Entry) -> Entry:
+        """A job that ran waits again. It may be why the server ended, where that was without
+        warning: the second time it is not tried again, else it would end the server for ever."""
+        if entry.state is not JobState.RUNNING:
+            return entry
+        deaths = entry.deaths + (not self.journal.ended_well)
+        counted = msgspec.structs.replace(entry, state=JobState.QUEUED, deaths=deaths)
+        if deaths >= MOST_DEATHS:
+            error = ServerLost(entry.model, deaths).report()
+            self._log.error("Job %s: %s", entry.id, error.message)
+            counted = msgspec.structs.replace(
+                counted, state=JobState.FAILED, ended_at=time.time(), error=error
+            )
+        self.journal.put(counted)
+        return counted
 
     def inherit(self, heir: Participant, running: set[str]) -> None:
         """A notebook's new kernel owns the jobs of those of its kernels that do not run."""

@@ -48,6 +48,8 @@ class JobRecord(msgspec.Struct):
     """What the worker took for it, without waiting and loading."""
     placement: str = ""
     """The rung that an instructor asked for ("": the planner decides)."""
+    deaths: int = 0
+    """How many of the server's lives ended without warning while it ran."""
 
     @property
     def group(self) -> str:

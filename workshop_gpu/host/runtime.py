@@ -423,4 +423,4 @@ class Runtime:
             return
         self._tell(events.WorkerDied(device.id, end.reason, "\n".join(end.log)))
         if end.given_up:
-            self._tell(events.DeviceGone(device.id, end.reason))
+            self._tell(events.DeviceGone(device.id, end.reason, _LOST_DEVICE_RETRY_S))
