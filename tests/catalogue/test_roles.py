@@ -3,7 +3,7 @@
 from workshop_gpu.catalogue.blocks import blocks_of
 from workshop_gpu.catalogue.catalogue import Catalogue
 from workshop_gpu.catalogue.pipeline_folder import Component
-from workshop_gpu.catalogue.roles import role_of, roles_of
+from workshop_gpu.catalogue.roles import lacks_of, role_of, roles_of
 from workshop_gpu.conductor.rungs import DENOISER, ENCODERS, VAE, RoleBytes
 
 
@@ -59,3 +59,20 @@ def test_the_facts_of_shipped_models_account_for_all_their_bytes() -> None:
         denoiser = next(role for role in facts.roles if role.role == DENOISER)
         assert len(denoiser.blocks_bytes) > 1
         assert sum(denoiser.blocks_bytes) <= denoiser.size_bytes
+
+
+def test_what_a_model_cannot_do_is_told_by_its_classes() -> None:
+    unet = Component("unet", 9, class_name="UNet2DConditionModel")
+    transformer = Component("transformer", 9, class_name="SD3Transformer2DModel")
+    vae, quantized = (Component("vae", 1, class_name=n) for n in ("AutoencoderKL", "VQModel"))
+    assert lacks_of([unet, vae]) == ()
+    assert lacks_of([transformer, vae]) == ("sliced",)
+    assert lacks_of([unet, quantized]) == ("tiled",)
+    assert lacks_of([Component("all", 9)]) == (), "of a single file nothing is known"
+
+
+def test_the_shipped_models_know_what_they_cannot_do() -> None:
+    catalogue = Catalogue()
+    catalogue.load()
+    lacks = {facts.model: facts.lacks for facts in catalogue.facts()}
+    assert (lacks["shapes"], lacks["shapes-dit"]) == ((), ("sliced",))

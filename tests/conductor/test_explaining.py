@@ -1,5 +1,6 @@
 """The planner's reasons, as people are shown them."""
 
+import msgspec
 import pytest
 
 from tests.conductor.staging import GB, MEGAPIXEL, Stage, stage
@@ -52,6 +53,36 @@ def test_a_rung_that_was_named_is_the_only_one_that_is_taken() -> None:
     view = explained(stage(laddered(memory=memory)))
     assert [rung.rung for rung in view.rungs if rung.chosen] == ["staged"]
     assert view.rungs[0].why == "only where it is asked for by name"
+
+
+def test_it_says_which_numbers_are_measured_and_which_are_guesses() -> None:
+    made = stage(laddered())
+    before = explained(made)
+    assert {rung.basis for rung in before.rungs} == {"guess"}
+    assert sum("guess" in note for note in before.notes) == 3
+    made.tell(events.WorkerDied("gpu0", "killed"))
+    made.tell(events.DeviceReady("gpu0", 80 * GB, 0, 54_000_000_000))
+    made.submit("large")
+    loaded(made)
+    made.answer()
+    after = explained(made)
+    assert after.bus_bytes_per_s == 54e9
+    basis = {rung.rung: rung.basis for rung in after.rungs}
+    assert basis["resident"] == "measured"
+    assert basis["streamed"] == basis["all-streamed"] == "reckoned"
+    assert basis["tiled"] == basis["cpu-encoders"] == "guess"
+    made.tell(msgspec.structs.replace(made.job_submitted("large"), placement="tiled"))
+    loaded(made)
+    made.answer()
+    assert {rung.rung: rung.basis for rung in explained(made).rungs}["tiled"] == "measured"
+    assert not explained(made).notes
+
+
+def test_it_says_what_the_model_cannot_do() -> None:
+    view = explained(stage(msgspec.structs.replace(laddered(), lacks=("sliced", "tiled"))))
+    assert not {"tiled", "tiled-streamed", "sliced"} & {rung.rung for rung in view.rungs}
+    assert any("cannot work in tiles" in note for note in view.notes)
+    assert any("cannot slice attention" in note for note in view.notes)
 
 
 def test_who_would_take_nearly_all_of_a_card_is_warned() -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.conductor.staging import GB, MEGAPIXEL, Stage, stage
 from workshop_gpu.conductor import effects, events
 from workshop_gpu.conductor.errors import ErrorReport, ModelTooLarge
+from workshop_gpu.conductor.learned import Learned
 from workshop_gpu.conductor.memory_settings import MemorySettings
 from workshop_gpu.conductor.planner import Question, Speeds, plan_of
 from workshop_gpu.conductor.policy import Policy
@@ -365,6 +366,45 @@ def test_tiling_is_refused_for_a_model_without_a_vae() -> None:
     request = msgspec.structs.replace(made.job_submitted("large"), placement="tiled")
     report = made.refused(request)
     assert report.kind == "invalid_placement"
+
+
+@pytest.mark.parametrize(
+    ("lacks", "rung", "instead"),
+    [
+        ("tiled", "tiled", "staged-streamed"),
+        ("tiled", "tiled-streamed", "staged-streamed"),
+        ("sliced", "sliced", "cpu-encoders-streamed"),
+    ],
+)
+def test_a_rung_that_the_model_is_known_not_to_have_is_refused_with_one_that_it_has(
+    lacks: str, rung: str, instead: str
+) -> None:
+    made = stage(msgspec.structs.replace(laddered(), lacks=(lacks,)))
+    report = made.refused(msgspec.structs.replace(made.job_submitted("large"), placement=rung))
+    assert (report.kind, report.facts["field"]) == ("invalid_placement", "placement")
+    assert instead in report.message
+    assert not made.orders
+
+
+def test_what_the_worker_saw_that_a_model_cannot_do_is_remembered() -> None:
+    made = stage(laddered())
+    job = msgspec.structs.replace(made.job_submitted("large"), placement="tiled")
+    made.tell(job)
+    load = made.take_order("gpu0", "load")
+    assert isinstance(load, effects.LoadModel)
+    done = msgspec.structs.replace(load.placement, tiled=False)
+    weights = sum(role.size_bytes for role in LARGE)
+    made.tell(
+        events.SlotLoaded(
+            "gpu0", "large", weights, 1.0, placement=done, roles=LARGE, lacks=("tiled",)
+        )
+    )
+    made.answer()
+    assert made.state(job.job) == "done"
+    later = msgspec.structs.replace(made.job_submitted("large"), placement="tiled")
+    assert made.refused(later).kind == "invalid_placement"
+    learned = msgspec.json.decode(msgspec.json.encode(made.conductor.learned()), type=Learned)
+    assert learned.weights["large"].lacks == ("tiled",)
 
 
 def test_an_unknown_rung_is_refused_with_those_that_there_are() -> None:

@@ -1,5 +1,6 @@
 """Which placement: bytes and seconds of each rung, and the choice among them."""
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -164,6 +165,17 @@ def test_what_does_not_fit_says_how_much_is_missing() -> None:
 def test_a_model_without_encoders_and_blocks_has_few_rungs() -> None:
     plans = plan_all(ask(10, roles=(RoleBytes(DENOISER, GB), RoleBytes(VAE, GB))))
     assert [plan.rung.name for plan in plans] == ["resident", "staged", "staged-all", "tiled"]
+
+
+def test_what_a_model_cannot_do_is_on_none_of_its_rungs() -> None:
+    for lacking in ("tiled", "sliced"):
+        question = msgspec.structs.replace(ask(9), lacks=(lacking,))
+        plans = plan_all(question)
+        assert not any(lacking in plan.placement.manner for plan in plans)
+        assert len({plan.placement for plan in plans}) == len(plans) > 5
+    untiled = plan_all(msgspec.structs.replace(ask(9), lacks=("tiled", "sliced")))
+    assert {plan.rung.name for plan in untiled} >= {"resident", "cpu-encoders-streamed"}
+    assert not {plan.rung.name for plan in untiled} & {"tiled", "tiled-streamed", "sliced"}
 
 
 def test_blocks_that_would_not_win_back_their_buffers_are_not_streamed() -> None:

@@ -18,6 +18,7 @@ from tests.worker.opening import loader, source
 from tests.worker.small_pipelines import save_flux, save_sd1, save_sd3, save_sdxl
 from workshop_gpu.conductor.errors import InvalidRequest, OutOfMemory
 from workshop_gpu.conductor.rungs import DENOISER, ENCODERS, RESIDENT, ROLES, VAE, Placement
+from workshop_gpu.worker.placements import lacking
 
 pytestmark = pytest.mark.usefixtures("quiet_libraries")
 
@@ -121,6 +122,7 @@ def test_tiles_and_slices_change_little_and_the_cpu_nothing(folder: Path, pool: 
     sliced = load(worker, folder, Placement(sliced=True))
     assert np.abs(drawn(worker, sliced) - expected).max() < SLICED_BOUND
     has_switch = hasattr(sliced.pipeline, "unet")
+    assert ("sliced" in lacking(sliced.pipeline)) != has_switch
     assert sliced.placement.sliced == has_switch, "it says what was done, not what was asked for"
 
     tiled = load(worker, folder, Placement(tiled=True, staged=(VAE,)))

@@ -14,7 +14,7 @@ from workshop_gpu.catalogue import hub_cache
 from workshop_gpu.catalogue.discovery import discovered_specs
 from workshop_gpu.catalogue.files import DTYPE_BYTES, LocalModel, LocalState, inspect, resolve
 from workshop_gpu.catalogue.loras import LoraSpec, OfferedLora, inspect_lora, shipped_loras
-from workshop_gpu.catalogue.roles import roles_of
+from workshop_gpu.catalogue.roles import lacks_of, roles_of
 from workshop_gpu.catalogue.shape import shape_of
 from workshop_gpu.catalogue.shipped import ASSETS, shipped_specs
 from workshop_gpu.catalogue.spec import ModelSpec
@@ -184,6 +184,7 @@ class Catalogue:
             on_disk=local.state is not LocalState.TO_DOWNLOAD,
             denoiser=shape_of(spec, local),
             roles=roles_of(local.components),
+            lacks=lacks_of(local.components),
             memory=self.memory(spec),
         )
 

@@ -41,11 +41,13 @@ class PipelineIndex(msgspec.Struct, frozen=True):
 
 class Component(msgspec.Struct, frozen=True):
     """A named part of a pipeline; `loaded_bytes` is what its weights take once loaded, of which
-    `blocks_bytes` are those of its repeated blocks."""
+    `blocks_bytes` are those of its repeated blocks. `class_name` is its class in its library
+    ("": not known)."""
 
     name: str
     loaded_bytes: int
     blocks_bytes: tuple[int, ...] = ()
+    class_name: str = ""
 
 
 def pipeline_class(folder: Path) -> str:
@@ -75,7 +77,8 @@ def _components(folder: Path, variant: str, float_bytes: int) -> Iterator[Compon
             ]
         except BrokenFile as broken:
             raise Incomplete(f"{name}/{broken}") from None
-        yield Component(name, sum(size for _, size in tensors), blocks_of(tensors))
+        size = sum(size for _, size in tensors)
+        yield Component(name, size, blocks_of(tensors), class_name)
 
 
 def has_weights(class_name: str) -> bool:

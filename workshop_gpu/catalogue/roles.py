@@ -1,12 +1,22 @@
-"""What a model's components are for, and what each role takes: from headers alone.
+"""What a model's components are for, what each role takes and cannot do: from headers alone.
 
-These are estimates: once the model was loaded, the worker says how large its roles really are.
+These are estimates: once the model was loaded, the worker says how it really is.
 """
 
 from collections.abc import Iterable
 
 from workshop_gpu.catalogue.pipeline_folder import Component
-from workshop_gpu.conductor.rungs import ROLES, VAE, RoleBytes, role_of
+from workshop_gpu.conductor.rungs import ROLES, SLICED, TILED, VAE, RoleBytes, role_of
+
+WITHOUT_TILING = {
+    "AsymmetricAutoencoderKL",
+    "AutoencoderKLTemporalDecoder",
+    "AutoencoderRAE",
+    "VQModel",
+}
+"""diffusers' VAEs for pictures that cannot work tile by tile."""
+WITH_SLICING = {"ControlNetModel", "UNet2DConditionModel", "UNet3DConditionModel"}
+"""diffusers' networks that can compute attention slice by slice: transformers have no switch."""
 
 
 def roles_of(components: Iterable[Component]) -> tuple[RoleBytes, ...]:
@@ -20,3 +30,15 @@ def roles_of(components: Iterable[Component]) -> tuple[RoleBytes, ...]:
         if size:
             found.append(RoleBytes(role, size, () if role == VAE else blocks))
     return tuple(found)
+
+
+def lacks_of(components: Iterable[Component]) -> tuple[str, ...]:
+    """What of `MANNERS` the model cannot do, as far as its classes are known."""
+    classes = {each.name: each.class_name for each in components if each.class_name}
+    vaes = {each for name, each in classes.items() if role_of(name) == VAE}
+    lacking = []
+    if vaes and vaes <= WITHOUT_TILING:
+        lacking.append(TILED)
+    if classes and not WITH_SLICING & set(classes.values()):
+        lacking.append(SLICED)
+    return tuple(lacking)

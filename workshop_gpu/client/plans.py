@@ -6,6 +6,9 @@ from workshop_gpu.api.schemas_plans import PlanView, RungView
 from workshop_gpu.client.tables import Row, html_table, text_table
 from workshop_gpu.client.words import amount
 
+_SIGNS = {"reckoned": "≈ ", "guess": "? "}
+"""Before seconds that were not measured on that very rung."""
+
 
 class PlanTable:
     """The answer to `wg.explain`; `plan` is the answer itself."""
@@ -28,7 +31,7 @@ class PlanTable:
                 amount(rung.weights_bytes) if rung.weights_bytes else "0",
                 amount(rung.working_bytes),
                 amount(rung.needed_bytes),
-                f"{rung.expected_s:.2f} s",
+                f"{_SIGNS.get(rung.basis, '')}{rung.expected_s:.2f} s",
                 rung.why,
             )
             for rung in self.plan.rungs
@@ -39,7 +42,7 @@ class PlanTable:
         room = amount(plan.room_bytes) if plan.room_bytes else "nothing"
         there = f"; it is there now: {plan.placement}" if plan.placement else ""
         text = f"{plan.model} on {plan.device}, where {room} can be had{there}."
-        return f"{text} {plan.warning}".rstrip()
+        return " ".join(filter(None, (text, plan.warning, *plan.notes)))
 
     def _repr_html_(self) -> str:
         return f"<p>{escape(self._title())}</p>{html_table(self._HEAD, self._rows())}"

@@ -106,6 +106,11 @@ class Estimates:
         weighed = self._weighed(facts)
         return (weighed.roles if weighed else ()) or facts.roles
 
+    def lacks(self, facts: ModelFacts) -> tuple[str, ...]:
+        """What of "tiled" and "sliced" the model cannot do: seen, or by its classes."""
+        weighed = self._weighed(facts)
+        return tuple(sorted({*facts.lacks, *(weighed.lacks if weighed else ())}))
+
     def learn_weights(
         self,
         model: str,
@@ -113,10 +118,12 @@ class Estimates:
         file_bytes: int = 0,
         parts: tuple[PartBytes, ...] = (),
         roles: tuple[RoleBytes, ...] = (),
+        lacks: tuple[str, ...] = (),
     ) -> None:
-        """What all of the model's weights take, by which of its parts, and for what."""
+        """What all of the model's weights take, by which of its parts, and for what; and what it
+        cannot do."""
         if measured_bytes > 0:
-            self._weights[model] = Weighed(measured_bytes, file_bytes, parts, roles)
+            self._weights[model] = Weighed(measured_bytes, file_bytes, parts, roles, lacks)
 
     def _weighed(self, facts: ModelFacts) -> Weighed | None:
         weighed = self._weights.get(facts.model)
@@ -227,6 +234,11 @@ class Estimates:
     def bus_bytes_per_s(self) -> float:
         """How fast weights come to a device: the fastest load that was seen, else a guess."""
         return self._bus_bytes_per_s or _GUESSED_BUS_BYTES_PER_S
+
+    @property
+    def bus_is_measured(self) -> bool:
+        """Whether any load, or the bus itself, was ever measured here."""
+        return self._bus_bytes_per_s > 0
 
     def learn_bus(self, bytes_per_s: float) -> None:
         """A load, or a measurement of the bus itself, went so fast."""

@@ -27,7 +27,8 @@ class ModelFacts(msgspec.Struct, frozen=True):
     not `on_disk` yet is downloaded when somebody wants it. Models that name the same `denoiser`
     (the shape of its network, "": nobody else's) need equal working memory. `roles` say what its
     parts take, () where nobody knows: then it is placed as a whole or not at all. `memory` is
-    what the instructor says of its placement.
+    what the instructor says of its placement. `lacks`: what of "tiled" and "sliced" it is known not
+    to be able to do.
     """
 
     model: str
@@ -42,6 +43,7 @@ class ModelFacts(msgspec.Struct, frozen=True):
     denoiser: str = ""
     roles: tuple[RoleBytes, ...] = ()
     memory: MemorySettings = AUTOMATIC
+    lacks: tuple[str, ...] = ()
 
 
 class CatalogueChanged(Event, frozen=True):
@@ -232,7 +234,8 @@ class SlotLoaded(Event, frozen=True):
     `parts` name its components, so that one which several models of a device share counts once;
     without them the model's weights count as its own. `placement` is what was done, `roles` what
     each role's weights take in all, and `transient_bytes` the most that weights which come for a
-    while bring in addition at any moment of a job.
+    while bring in addition at any moment of a job. `lacks`: what of "tiled" and "sliced" the model
+    cannot do.
     """
 
     device: str
@@ -243,6 +246,7 @@ class SlotLoaded(Event, frozen=True):
     placement: Placement = RESIDENT
     roles: tuple[RoleBytes, ...] = ()
     transient_bytes: int = 0
+    lacks: tuple[str, ...] = ()
 
 
 class LoadFailed(Event, frozen=True):

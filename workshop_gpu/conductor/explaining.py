@@ -1,14 +1,17 @@
 """What the planner thinks of each rung for a model and a size, with its reasons."""
 
+from collections.abc import Iterator
+
 import msgspec
 
 from workshop_gpu.conductor.admission import check_offered, usable_devices, why_no_device
 from workshop_gpu.conductor.errors import DeviceUnknown, NoDevice, gigabytes
 from workshop_gpu.conductor.ladder import RUNGS
 from workshop_gpu.conductor.memory_rules import check_memory
-from workshop_gpu.conductor.planner import Plan, best, plan_all
+from workshop_gpu.conductor.planner import Plan, Question, best, plan_all
 from workshop_gpu.conductor.planning import Size, has_ladder, question_for, rungs_for
 from workshop_gpu.conductor.records import Device, State
+from workshop_gpu.conductor.rungs import RESIDENT, SLICED, TILED, Placement
 from workshop_gpu.conductor.states import SlotState
 from workshop_gpu.conductor.stepping import words_of
 
@@ -17,8 +20,9 @@ _NEARLY_ALL = 0.9
 
 class RungView(msgspec.Struct, frozen=True):
     """One rung. `expected_s` are seconds for a job once the model is placed; `exact`: it draws the
-    same picture as everything on the GPU, to the last bit. `why`: in words, why it is chosen, or
-    is not."""
+    same picture as everything on the GPU, to the last bit. `basis`: whether the seconds are
+    "measured" on this very rung, "reckoned" from what was measured otherwise, or a "guess". `why`:
+    in words, why it is chosen, or is not."""
 
     rung: str
     words: str
@@ -30,12 +34,13 @@ class RungView(msgspec.Struct, frozen=True):
     exact: bool
     chosen: bool
     why: str
+    basis: str = ""
 
 
 class PlanView(msgspec.Struct, frozen=True):
     """All rungs on one GPU, from best to slowest. `room_bytes` is what a plan may take now;
     `placement` where the model is ("": it is not there). `warning`: where hardly anything would be
-    left."""
+    left. `notes`: what the model cannot do, and which numbers are guesses."""
 
     model: str
     device: str
@@ -46,6 +51,21 @@ class PlanView(msgspec.Struct, frozen=True):
     placement: str
     rungs: tuple[RungView, ...]
     warning: str = ""
+    notes: tuple[str, ...] = ()
+
+
+class _Known(msgspec.Struct, frozen=True):
+    """What was measured of the numbers that plans are made from."""
+
+    step: bool
+    bus: bool
+    placements: frozenset[str]
+
+    def basis(self, placement: Placement) -> str:
+        """Of the seconds of a job in this placement."""
+        if placement.name in self.placements or (placement == RESIDENT and self.step):
+            return "measured"
+        return "reckoned" if self.step and self.bus and placement.exact else "guess"
 
 
 def explain(state: State, model: str, size: Size, device_name: str | None = None) -> PlanView:
@@ -62,7 +82,12 @@ def explain(state: State, model: str, size: Size, device_name: str | None = None
     rungs = RUNGS if has_ladder(state, model) else RUNGS[:1]
     plans = plan_all(question, rungs)
     chosen = best(plan for plan in plans if plan.rung in allowed)
-    views = tuple(_view(plan, chosen, plan.rung in allowed) for plan in plans)
+    known = _Known(
+        state.estimates.run_s(model, size.pixels, size.steps, size.batch) is not None,
+        device.bus_bytes_per_s > 0 or state.estimates.bus_is_measured,
+        frozenset(name for name, _ in question.speeds.measured_s),
+    )
+    views = tuple(_view(plan, chosen, plan.rung in allowed, known) for plan in plans)
     return PlanView(
         model,
         device.name,
@@ -73,6 +98,7 @@ def explain(state: State, model: str, size: Size, device_name: str | None = None
         words_of(slot.placement) if slot is not None and ready else "",
         views,
         _warning(chosen, device),
+        tuple(_notes(question, known)) if has_ladder(state, model) else (),
     )
 
 
@@ -88,7 +114,7 @@ def _device(state: State, model: str, name: str | None) -> Device:
     return max(usable, key=lambda each: (model in each.slots, each.ledger.free_bytes))
 
 
-def _view(plan: Plan, chosen: Plan | None, allowed: bool) -> RungView:
+def _view(plan: Plan, chosen: Plan | None, allowed: bool, known: _Known) -> RungView:
     return RungView(
         plan.rung.name,
         plan.rung.words,
@@ -100,6 +126,7 @@ def _view(plan: Plan, chosen: Plan | None, allowed: bool) -> RungView:
         plan.placement.exact,
         plan is chosen,
         _why(plan, chosen, allowed),
+        known.basis(plan.placement),
     )
 
 
@@ -113,6 +140,22 @@ def _why(plan: Plan, chosen: Plan | None, allowed: bool) -> str:
     if chosen is not None and chosen.placement.exact and not plan.placement.exact:
         return "changes the picture's last bits"
     return "fits, and is no faster"
+
+
+def _notes(question: Question, known: _Known) -> Iterator[str]:
+    if TILED in question.lacks:
+        yield "Its VAE cannot work in tiles, so rungs with tiles are left out."
+    if SLICED in question.lacks:
+        yield "Its networks cannot slice attention, so that rung is left out."
+    if not known.step:
+        yield "Nothing was drawn with it yet: the seconds of a step are a guess."
+    if not known.bus:
+        yield (
+            f"The bus was not measured: {gigabytes(int(question.speeds.bus_bytes_per_s))} a "
+            "second are a guess."
+        )
+    if not known.placements:
+        yield "What tiles, slices and text encoders on the CPU cost is a guess until they are used."
 
 
 def _warning(chosen: Plan | None, device: Device) -> str:

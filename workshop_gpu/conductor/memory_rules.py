@@ -7,7 +7,15 @@ from workshop_gpu.conductor.placement import never_fits
 from workshop_gpu.conductor.planner import least
 from workshop_gpu.conductor.planning import HOST, Size, has_ladder, plans, roles_of, rungs_for
 from workshop_gpu.conductor.records import State
-from workshop_gpu.conductor.rungs import DENOISER, ENCODERS, EXACT, VAE, manner_in_words
+from workshop_gpu.conductor.rungs import (
+    DENOISER,
+    ENCODERS,
+    EXACT,
+    SLICED,
+    TILED,
+    VAE,
+    manner_in_words,
+)
 from workshop_gpu.conductor.states import DeviceState
 
 
@@ -128,9 +136,19 @@ def _check_rungs(state: State, model: str, placement: str) -> None:
         raise InvalidPlacement(
             model, "placement", "its text encoders have no repeated blocks; choose another"
         )
-    if all(rung.placement.tiled for rung in rungs) and VAE not in roles:
+    lacks = state.estimates.lacks(state.models[model].facts)
+    for_tiles = all(rung.placement.tiled and not rung.placement.on_cpu for rung in rungs)
+    if for_tiles and (VAE not in roles or TILED in lacks):
         raise InvalidPlacement(
-            model, "placement", "it has no VAE that could work in tiles; choose another"
+            model,
+            "placement",
+            "it has no VAE that could work in tiles; choose another, such as staged-streamed",
+        )
+    if all(rung.placement.sliced for rung in rungs) and SLICED in lacks:
+        raise InvalidPlacement(
+            model,
+            "placement",
+            "its networks have no switch for slices of attention; choose cpu-encoders-streamed",
         )
 
 

@@ -14,7 +14,15 @@ import msgspec
 
 from workshop_gpu.conductor.errors import gigabytes
 from workshop_gpu.conductor.ladder import PLANNED, Rung, Streams, rung_of
-from workshop_gpu.conductor.rungs import DENOISER, ENCODERS, VAE, Placement, RoleBytes
+from workshop_gpu.conductor.rungs import (
+    DENOISER,
+    ENCODERS,
+    SLICED,
+    TILED,
+    VAE,
+    Placement,
+    RoleBytes,
+)
 from workshop_gpu.conductor.working_memory import Activations
 
 # A text encoder of 9.5 GB does about 5 TFLOP for a prompt and its negative; some 0.5 TFLOP/s of
@@ -51,7 +59,7 @@ class Question(msgspec.Struct, frozen=True):
     """What a plan is wanted for: a model, a job of it, and the room on a device.
 
     `buffers` and `source` are the placement's. `streamed_bytes` above 0 are streamed in any case
-    on rungs that stream.
+    on rungs that stream. `lacks`: what of "tiled" and "sliced" the model cannot do.
     """
 
     roles: tuple[RoleBytes, ...]
@@ -62,6 +70,7 @@ class Question(msgspec.Struct, frozen=True):
     buffers: int = 2
     source: str = ""
     streamed_bytes: int = 0
+    lacks: tuple[str, ...] = ()
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -175,13 +184,15 @@ def _blocks(roles: Iterable[RoleBytes], role: str) -> tuple[int, ...]:
 
 
 def _placed(question: Question, rung: Rung, streamed: int) -> Placement:
-    """The rung's placement for this model: without roles that it has not."""
+    """The rung's placement for this model: without roles that it has not, nor what it cannot do."""
     here = {role.role for role in question.roles if role.size_bytes}
     want = rung.placement
     placement = msgspec.structs.replace(
         want,
         staged=tuple(role for role in want.staged if role in here),
         on_cpu=tuple(role for role in want.on_cpu if role in here),
+        tiled=want.tiled and VAE in here and TILED not in question.lacks,
+        sliced=want.sliced and SLICED not in question.lacks,
         streamed_bytes=streamed,
         buffers=question.buffers if streamed or want.streamed else want.buffers,
     )

@@ -121,6 +121,7 @@ def question_for(
         buffers_for(memory, roles),
         "" if memory.swap_device in HOST else memory.swap_device,
         memory.virtual_vram_bytes,
+        estimates.lacks(facts),
     )
 
 

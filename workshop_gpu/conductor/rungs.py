@@ -13,9 +13,10 @@ VAE = "vae"
 ROLES = (ENCODERS, DENOISER, VAE)
 
 EXACT = "exact"
+TILED, SLICED = "tiled", "sliced"
 MANNERS = {
-    "tiled": "VAE tiling",
-    "sliced": "attention slicing",
+    TILED: "VAE tiling",
+    SLICED: "attention slicing",
     "cpu-encoders": "text encoders on the CPU",
 }
 """What a placement may do beside moving weights, in words for people."""

@@ -31,7 +31,7 @@ def facts(
             found.append(
                 events.SlotLoaded(
                     device, model, weights_bytes, seconds_s, parts,
-                    report.placement, report.roles, report.transient_bytes,
+                    report.placement, report.roles, report.transient_bytes, report.lacks,
                 )
             )  # fmt: skip
         case protocol.LoadFailed(model, error):

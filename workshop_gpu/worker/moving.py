@@ -18,6 +18,7 @@ from workshop_gpu.worker.devices import CudaDevice, Device
 from workshop_gpu.worker.failures import Broken, Cancelled, OutOfMemory, Success, attempt
 from workshop_gpu.worker.link import Link, Move, end_process
 from workshop_gpu.worker.loading import Loader
+from workshop_gpu.worker.placements import lacking
 from workshop_gpu.worker.pool import PoolClient
 from workshop_gpu.worker.previews import PreviewMap
 from workshop_gpu.worker.staging import Stager
@@ -177,6 +178,7 @@ class Mover:
                 placement=model.placement,
                 roles=model.roles,
                 transient_bytes=model.transient_bytes,
+                lacks=lacking(model.pipeline),
             )
         )
         self._keeps = self._keeps or changes  # what it had in its other placement

@@ -9,7 +9,16 @@ from typing import Any
 import msgspec
 
 from workshop_gpu.conductor import errors
-from workshop_gpu.conductor.rungs import DENOISER, ENCODERS, ROLES, VAE, Placement, role_of
+from workshop_gpu.conductor.rungs import (
+    DENOISER,
+    ENCODERS,
+    ROLES,
+    SLICED,
+    TILED,
+    VAE,
+    Placement,
+    role_of,
+)
 from workshop_gpu.worker.blocks import repeated_blocks
 from workshop_gpu.worker.layout import Block, Piece, stretch
 from workshop_gpu.worker.pipelines import modules
@@ -174,9 +183,16 @@ def apply(ordered: Placement, pipeline: Any, streaming: Streaming | None) -> Pla
         on_cpu=tuple(role for role in ordered.on_cpu if role in roles),
         streamed=tuple(role for role in ordered.streamed if role in roles),
         streamed_bytes=streaming.streamed_bytes if streaming else 0,
-        tiled=ordered.tiled and any(hasattr(vae, "use_tiling") for vae in _vaes(pipeline)),
+        tiled=ordered.tiled and TILED not in lacking(pipeline),
         sliced=sliced,
     )
+
+
+def lacking(pipeline: Any) -> tuple[str, ...]:
+    """What of a placement's manners this pipeline cannot do."""
+    tiles = any(hasattr(vae, "use_tiling") for vae in _vaes(pipeline))
+    able = {TILED: tiles, SLICED: bool(_sliceable(pipeline))}
+    return tuple(manner for manner, can in able.items() if not can)
 
 
 def withdraw(done: Placement, pipeline: Any) -> None:

@@ -278,7 +278,8 @@ class Loaded(msgspec.Struct, frozen=True, tag="loaded"):
     weights stream through; `transient_bytes` the most that weights which come for a while bring
     in addition at any moment of a job. `parts` are the components that are wholly on the device;
     models that share one name it alike. `placement` is what was done: its `streamed_bytes` are
-    those of whole blocks; `roles` is what each role's weights take in all. Where weights are not
+    those of whole blocks; `roles` is what each role's weights take in all; `lacks` names what of
+    "tiled" and "sliced" the model cannot do. Where weights are not
     in the server's pool, or not registered with the card, `no_pool` says why.
     """
 
@@ -291,6 +292,7 @@ class Loaded(msgspec.Struct, frozen=True, tag="loaded"):
     placement: Placement = RESIDENT
     roles: tuple[RoleBytes, ...] = ()
     transient_bytes: int = 0
+    lacks: tuple[str, ...] = ()
 
 
 class LoadFailed(msgspec.Struct, frozen=True, tag="load_failed"):
