@@ -150,6 +150,7 @@ class Catalogue:
             path=local.path,
             dtype=spec.dtype,
             variant=spec.source.variant,
+            gguf=local.gguf,
         )
 
     def _read(self, first: bool) -> None:
@@ -207,6 +208,8 @@ class Catalogue:
             else:
                 folder = resolve(spec.source.folder, self._base)
                 watched += [folder, folder / "model_index.json"]
+            if spec.source.gguf:
+                watched.append(resolve(spec.source.gguf, self._base))
         watched += [resolve(lora.file, self._base) for lora in self._loras.values()]
         return (_stat(self._path) if self._path else None, *map(_stat, watched))
 

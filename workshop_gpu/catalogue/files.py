@@ -34,7 +34,7 @@ class LocalModel(msgspec.Struct, frozen=True):
 
     `file_bytes` are the weights once loaded with the model's dtype (0 where unknown); `problem`
     says why it is UNUSABLE, in words that the instructor can act on. `accepts` is what it makes
-    pictures from.
+    pictures from. `gguf` is the file of its denoiser, where that is quantized.
     """
 
     model: str
@@ -44,6 +44,7 @@ class LocalModel(msgspec.Struct, frozen=True):
     components: tuple[Component, ...] = ()
     problem: str = ""
     accepts: tuple[str, ...] = EVERYTHING
+    gguf: str = ""
 
 
 def inspect(
@@ -65,10 +66,12 @@ def inspect(
         if spec.source.hub:
             return _in_hub(spec, hub or hub_cache.cache_folder(), float_bytes)
         path = resolve(spec.source.file or spec.source.folder, base)
-        for stray in strays(path, roots):
+        gguf = resolve(spec.source.gguf, base) if spec.source.gguf else None
+        for stray in (*strays(path, roots), *(strays(gguf, roots) if gguf else ())):
             return _unusable(spec, f"{stray} lies outside of the folders for models (model_roots)")
-        look = _file if spec.source.file else _folder
-        return look(spec, path, float_bytes)
+        if spec.source.file:
+            return _file(spec, path, float_bytes)
+        return _folder(spec, path, float_bytes, gguf)
     except (Incomplete, Refused) as problem:
         return _unusable(spec, str(problem))
     except OSError as problem:
@@ -90,12 +93,17 @@ def _in_hub(spec: ModelSpec, cache: Path, float_bytes: int) -> LocalModel:
         return LocalModel(spec.id, LocalState.TO_DOWNLOAD)
 
 
-def _folder(spec: ModelSpec, folder: Path, float_bytes: int) -> LocalModel:
+def _folder(spec: ModelSpec, folder: Path, float_bytes: int, gguf: Path | None) -> LocalModel:
     if folder.is_file():
         return _unusable(spec, f"{folder} is a file; name it with `file` instead of `folder`")
     if not folder.is_dir():
         return _unusable(spec, f"the folder {folder} does not exist")
-    return _ready(spec, folder, components(folder, spec.source.variant, float_bytes))
+    if gguf is None:
+        return _ready(spec, folder, components(folder, spec.source.variant, float_bytes))
+    if not gguf.is_file() or gguf.suffix != ".gguf":
+        return _unusable(spec, f"{gguf} is no .gguf file")
+    parts = components(folder, spec.source.variant, float_bytes, gguf)
+    return msgspec.structs.replace(_ready(spec, folder, parts), gguf=str(gguf))
 
 
 def _file(spec: ModelSpec, file: Path, float_bytes: int) -> LocalModel:
@@ -109,6 +117,12 @@ def _file(spec: ModelSpec, file: Path, float_bytes: int) -> LocalModel:
         return _unusable(spec, f"{file} is a folder; name it with `folder` instead of `file`")
     if not file.is_file():
         return _unusable(spec, f"the file {file} does not exist")
+    if file.suffix == ".gguf":
+        return _unusable(
+            spec,
+            f"{file.name} holds a denoiser only: name the folder of its pipeline too, "
+            "source = { folder = …, gguf = … }",
+        )
     if file.suffix != ".safetensors":
         return _unusable(spec, f"{file.name} is no .safetensors file")
     try:

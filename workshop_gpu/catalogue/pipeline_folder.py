@@ -10,8 +10,10 @@ from pathlib import Path
 
 import msgspec
 
+from workshop_gpu.catalogue import gguf_header
 from workshop_gpu.catalogue.blocks import blocks_of
 from workshop_gpu.catalogue.safetensors_header import BrokenFile, tensor_bytes
+from workshop_gpu.conductor.rungs import main_denoiser
 
 PICKLE_SUFFIXES = (".bin", ".ckpt", ".pt", ".pth", ".pkl")
 """Formats that run code when they are opened; none of them is ever opened here."""
@@ -55,13 +57,22 @@ def pipeline_class(folder: Path) -> str:
     return read_index(folder).class_name
 
 
-def components(folder: Path, variant: str, float_bytes: int) -> tuple[Component, ...]:
-    """The components that have weights. Raises Incomplete or Refused, naming what is wrong."""
-    return tuple(_components(folder, variant, float_bytes))
+def components(
+    folder: Path, variant: str, float_bytes: int, gguf: Path | None = None
+) -> tuple[Component, ...]:
+    """The components that have weights; those of the denoiser are in `gguf` if that is given.
+    Raises Incomplete or Refused, naming what is wrong."""
+    return tuple(_components(folder, variant, float_bytes, gguf))
 
 
-def _components(folder: Path, variant: str, float_bytes: int) -> Iterator[Component]:
-    for name, (library, class_name) in read_index(folder).components.items():
+def _components(
+    folder: Path, variant: str, float_bytes: int, gguf: Path | None
+) -> Iterator[Component]:
+    index = read_index(folder).components
+    quantized = main_denoiser(index) if gguf else ""
+    if gguf and not quantized:
+        raise Refused(f"{folder} has no transformer and no unet that {gguf.name} could stand for")
+    for name, (library, class_name) in index.items():
         part = folder / name
         if not part.is_dir() or not any(part.iterdir()):
             raise Incomplete(f"{name}/ is missing or empty in {folder}")
@@ -69,6 +80,9 @@ def _components(folder: Path, variant: str, float_bytes: int) -> Iterator[Compon
             continue
         if not (part / "config.json").is_file():
             raise Incomplete(f"{name}/config.json is missing in {folder}")
+        if gguf and name == quantized:
+            yield _from_gguf(name, gguf, float_bytes)
+            continue
         try:
             tensors = [
                 each
@@ -79,6 +93,14 @@ def _components(folder: Path, variant: str, float_bytes: int) -> Iterator[Compon
             raise Incomplete(f"{name}/{broken}") from None
         size = sum(size for _, size in tensors)
         yield Component(name, size, blocks_of(tensors), class_name)
+
+
+def _from_gguf(name: str, gguf: Path, float_bytes: int) -> Component:
+    try:
+        tensors = gguf_header.tensor_bytes(gguf, float_bytes)
+    except BrokenFile as broken:
+        raise Incomplete(str(broken)) from None
+    return Component(name, sum(size for _, size in tensors), blocks_of(tensors))
 
 
 def has_weights(class_name: str) -> bool:

@@ -21,7 +21,8 @@ def shape_of(spec: ModelSpec, local: LocalModel) -> str:
     if not configs or not all(configs.values()):
         return ""
     guided = spec.defaults.guidance > 1
-    text = json.dumps([configs, spec.dtype, guided], sort_keys=True)
+    quantized = ["gguf"] if local.gguf else []  # its layers are unpacked one by one
+    text = json.dumps([configs, spec.dtype, guided, *quantized], sort_keys=True)
     return sha256(text.encode()).hexdigest()[:16]
 
 

@@ -32,7 +32,8 @@ class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where the weights come from: exactly one of the three is set.
 
     `folder` is a diffusers pipeline folder, `hub` a Hugging Face repository id, `file` one
-    .safetensors file. `revision` and `variant` (such as "fp16") go with folder and hub.
+    .safetensors file. `revision` and `variant` (such as "fp16") go with folder and hub. `gguf` is
+    a file with the quantized denoiser of a folder, in place of the weights that are there.
     """
 
     folder: str = ""
@@ -40,6 +41,7 @@ class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     file: str = ""
     revision: str = ""
     variant: str = ""
+    gguf: str = ""
 
 
 class Memory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -54,7 +54,7 @@ def _source(spec: ModelSpec) -> Iterator[Broken]:
             ("source", "hub"),
             f'hub "{source.hub[:80]}" is no Hugging Face id such as "stabilityai/sdxl-turbo"',
         )
-    if "\0" in source.folder + source.file:
+    if "\0" in source.folder + source.file + source.gguf:
         yield ("source", named[0] if named else "folder"), "a path cannot hold a zero byte"
     if ".." in source.revision or not _REVISION.fullmatch(source.revision):
         yield ("source", "revision"), "revision is a branch, a tag or a commit"
@@ -62,6 +62,8 @@ def _source(spec: ModelSpec) -> Iterator[Broken]:
         yield ("source", "variant"), 'variant is a word such as "fp16"'
     if source.revision and not source.hub:
         yield ("source", "revision"), "revision goes with hub only"
+    if source.gguf and not source.folder:
+        yield ("source", "gguf"), "gguf goes with folder only, which has all but the denoiser"
     if source.variant and source.file:
         yield ("source", "variant"), "variant goes with folder and hub only"
 

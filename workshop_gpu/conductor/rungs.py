@@ -5,6 +5,8 @@ more networks that run at each step) and its `vae`. A placement says for each ro
 on the device. Everything else is in host memory and comes to the device for as long as it is used.
 """
 
+from collections.abc import Iterable
+
 import msgspec
 
 ENCODERS = "encoders"
@@ -22,6 +24,7 @@ MANNERS = {
 """What a placement may do beside moving weights, in words for people."""
 
 _ENCODERS = ("text_encoder", "image_encoder")
+_MAIN_DENOISERS = ("transformer", "unet")
 _VAES = ("vae", "vqvae", "movq", "vqgan")
 
 
@@ -31,6 +34,12 @@ def role_of(component: str) -> str:
     if component.startswith(_ENCODERS):
         return ENCODERS
     return VAE if component.startswith(_VAES) else DENOISER
+
+
+def main_denoiser(components: Iterable[str]) -> str:
+    """The component that a quantized file stands for; "" where there is none."""
+    there = {*components}
+    return next((name for name in _MAIN_DENOISERS if name in there), "")
 
 
 def is_manner(text: str) -> bool:

@@ -100,6 +100,17 @@ def check_safetensors(paths: Iterable[Path]) -> int:
     return total_bytes
 
 
+def check_gguf(path: Path) -> int:
+    """Whether this is a GGUF file at all; its bytes. Raises BadCheckpoint."""
+    try:
+        with path.open("rb") as file:
+            if file.read(4) != b"GGUF":
+                raise BadCheckpoint(f"{path} is damaged: its header is not one of GGUF")
+        return path.stat().st_size
+    except OSError as problem:
+        raise BadCheckpoint(f"{path} cannot be read: {problem.strerror}") from None
+
+
 def _checked_size(path: Path) -> int:
     size_bytes, _, _ = read_header(path)
     return size_bytes

@@ -12,8 +12,10 @@ from typing import Any
 
 import torch
 
+from workshop_gpu.conductor.rungs import main_denoiser
 from workshop_gpu.worker.checkpoints import (
     BadCheckpoint,
+    check_gguf,
     check_safetensors,
     is_pickle,
     pickle_refusal,
@@ -44,7 +46,10 @@ black ones. Old folders name classes for them that the libraries no longer have.
 
 @dataclass(frozen=True)
 class ComponentFiles:
-    """One component with weights: how to open it, from which files, of how many bytes."""
+    """One component with weights: how to open it, from which files, of how many bytes.
+
+    `quantized`: it is one GGUF file, and the folder has its configuration only.
+    """
 
     name: str
     cls: Any
@@ -52,6 +57,7 @@ class ComponentFiles:
     variant: str
     files: tuple[Path, ...]
     size_bytes: int
+    quantized: bool = False
 
 
 @dataclass(frozen=True)
@@ -86,7 +92,7 @@ def plan_model(source: ModelSource, default_dtype: torch.dtype) -> Plan:
     if path.is_dir():
         index = read_json(path / "model_index.json")
         pipeline_class = _pipeline_class(index)
-        components = _components(path, index, source.variant)
+        components = _components(path, index, source.variant, source.gguf)
         size_bytes = sum(component.size_bytes for component in components)
         return Plan(source, path, dtype, pipeline_class, tuple(components), size_bytes)
     if path.is_file():
@@ -159,9 +165,10 @@ def _pipeline_class(index: dict[str, Any]) -> Any:
     return found
 
 
-def _components(path: Path, index: dict[str, Any], variant: str) -> list[ComponentFiles]:
+def _components(path: Path, index: dict[str, Any], variant: str, gguf: str) -> list[ComponentFiles]:
     """The components that hold weights, checked before anything is opened."""
     parts = []
+    quantized = main_denoiser(index) if gguf else ""
     left_out = _CHECKER_PARTS if "safety_checker" in index else ()
     for name, value in index.items():
         if name.startswith("_") or name in left_out:
@@ -173,6 +180,10 @@ def _components(path: Path, index: dict[str, Any], variant: str) -> list[Compone
         if not folder.is_dir():
             raise BadCheckpoint(f"the folder {name} is missing in {path}")
         if not issubclass(cls, torch.nn.Module):
+            continue
+        if name == quantized:
+            file = Path(gguf)
+            parts.append(ComponentFiles(name, cls, folder, "", (file,), check_gguf(file), True))
             continue
         files, found_variant = weight_files(folder, variant)
         size_bytes = check_safetensors(files)

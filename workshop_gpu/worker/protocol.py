@@ -32,7 +32,8 @@ class ModelSource(msgspec.Struct, frozen=True):
     """Where a model's weights lie and how to open them. All paths are local and checked.
 
     `kind` names the loader: "diffusers". `path` is a pipeline folder or one .safetensors file.
-    `dtype` is "float32", "float16", "bfloat16" or "" for the device's default.
+    `dtype` is "float32", "float16", "bfloat16" or "" for the device's default. `gguf` is a file
+    with the denoiser's weights in place of those in the folder.
     """
 
     model: str
@@ -40,6 +41,7 @@ class ModelSource(msgspec.Struct, frozen=True):
     path: str
     dtype: str = ""
     variant: str = ""
+    gguf: str = ""
 
 
 class GenerateParams(msgspec.Struct, frozen=True, kw_only=True):

@@ -107,10 +107,16 @@ def captured(module: Any) -> Skeleton:
     return Skeleton(
         module,
         tuple(
-            Origin(tuple(slots), slots[0].tensor.detach(), slots[0].tensor.dtype)
+            Origin(tuple(slots), _plain(slots[0].tensor), slots[0].tensor.dtype)
             for slots in origins.values()
         ),
     )
+
+
+def _plain(tensor: torch.Tensor) -> torch.Tensor:
+    """The bytes of a parameter of a library's own class (quantized ones) are a tensor like any;
+    what they mean stays with the parameter, which is never replaced."""
+    return tensor.detach().as_subclass(torch.Tensor)
 
 
 def slots_of(module: Any) -> Iterator[Slot]:
