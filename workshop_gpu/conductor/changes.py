@@ -74,6 +74,8 @@ class Changes:
         slot.leaves_because = slot.leaves_for = ""
         slot.uses += 1
         slot.moves = 0
+        request = first.request
+        slot.drawn = request.pixels, request.batch * len(jobs), request.steps
         went_on(self.effects, jobs, slot)
         self.touch(device)
         others = tuple(job.id for job in jobs[1:])

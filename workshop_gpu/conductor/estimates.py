@@ -34,6 +34,8 @@ _CONTRADICTION = 0.1
 # Before anything was measured: seconds a step and megapixel, seconds a byte (an SSD's 1.5 GB/s).
 _GUESSED_STEP_S = 0.2
 _GUESSED_LOAD_S_PER_BYTE = 1 / 1.5e9
+# A job that took less than so many times what its weights' ways take computed in their shadow.
+_HELD_UP = 1.25
 # PCIe 3.0 x16, as long as nothing was measured.
 _GUESSED_BUS_BYTES_PER_S = 12e9
 
@@ -68,6 +70,8 @@ class Estimates:
         self._placed = StepTimes(kept.placed_s)
         self._bus_bytes_per_s = max(0.0, kept.bus_bytes_per_s)
         self._denoisers: dict[str, str] = {}
+        self._held_up: set[str] = set()
+        """Models that waited for their weights when they drew last."""
 
     def learned(self) -> Learned:
         """All of it, to be kept."""
@@ -193,7 +197,8 @@ class Estimates:
     ) -> float | None:
         """Seconds that so many jobs run together; None while the model never ran so many.
         Another size than those measured is scaled from the nearest by its pixels. A placement
-        in which it never ran is taken to be as fast as any."""
+        in which it never ran is taken to be as fast as any, or as is guessed where it only ever
+        waited for its weights."""
         step_s = None
         if placement != RESIDENT.name:
             step_s = self._placed.least_s(f"/{model}", pixels, batch, f"{placement}/")
@@ -201,7 +206,13 @@ class Estimates:
             step_s = self._steps.step_s(model, pixels, batch)
         if step_s is None:
             step_s = self._placed.least_s(f"/{model}", pixels, batch)
+            if step_s is not None and model in self._held_up:
+                step_s = min(step_s, pixels * batch / _MEGAPIXEL * _GUESSED_STEP_S)
         return None if step_s is None else step_s * steps
+
+    def step_is_measured(self, model: str, pixels: int, batch: int) -> bool:
+        """Whether so many pictures were drawn together with all of the model on its device."""
+        return self._steps.step_s(model, pixels, batch) is not None
 
     def run_guess_s(self, model: str, pixels: int, steps: int) -> float:
         """As `run_s` for one job, with a guess where nothing is known."""
@@ -222,12 +233,19 @@ class Estimates:
         seconds_s: float,
         batch: int = 1,
         placement: str = RESIDENT.name,
+        moving_s: float = 0.0,
     ) -> None:
-        """What so many jobs took together, `steps` being those of one of them."""
+        """What so many jobs took together, `steps` being those of one of them. `moving_s` of it
+        the weights' ways alone should have taken: where that is nearly all, the job says little
+        of how long computing takes."""
         if seconds_s > 0 and steps > 0 and pixels > 0:
             if placement == RESIDENT.name:
                 self._steps.learn(model, pixels, batch, seconds_s / steps)
             else:
+                if seconds_s < moving_s * _HELD_UP:
+                    self._held_up.add(model)
+                else:
+                    self._held_up.discard(model)
                 name = f"{placement}/{steps}/{model}"
                 self._placed.learn(name, pixels, batch, seconds_s / steps)
 

@@ -83,7 +83,7 @@ def explain(state: State, model: str, size: Size, device_name: str | None = None
     plans = plan_all(question, rungs)
     chosen = best(plan for plan in plans if plan.rung in allowed)
     known = _Known(
-        state.estimates.run_s(model, size.pixels, size.steps, size.batch) is not None,
+        state.estimates.step_is_measured(model, size.pixels, size.batch),
         device.bus_bytes_per_s > 0 or state.estimates.bus_is_measured,
         frozenset(name for name, _ in question.speeds.measured_s),
     )
@@ -148,7 +148,7 @@ def _notes(question: Question, known: _Known) -> Iterator[str]:
     if SLICED in question.lacks:
         yield "Its networks cannot slice attention, so that rung is left out."
     if not known.step:
-        yield "Nothing was drawn with it yet: the seconds of a step are a guess."
+        yield "Nothing was drawn with all of it on the GPU yet: the seconds of a step are a guess."
     if not known.bus:
         yield (
             f"The bus was not measured: {gigabytes(int(question.speeds.bus_bytes_per_s))} a "

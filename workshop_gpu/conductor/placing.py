@@ -31,8 +31,8 @@ Ask = Callable[[int], Option | None]
 
 _CLEARLY = 1.1
 """A ready model is placed otherwise if its jobs then take less than by this factor."""
-_MOST_MOVES = 2
-_REST_S = 10.0
+MOST_MOVES = 2
+REST_S = 10.0
 """A model that was placed otherwise so often without drawing in between stays so for a while."""
 _LEAST_JOBS, _MOST_JOBS = 4, 10
 """So many jobs are counted on to come: people draw more than one picture, and who has drawn many
@@ -99,8 +99,8 @@ class Placing:
         if left and device.in_safe_mode:
             return as_it_is
         best_already = here == RESIDENT and as_it_is is not None and not as_it_is.victims
-        rested = self._now - slot.since_s >= _REST_S
-        moves = device.can_transfer and (slot.moves < _MOST_MOVES or rested)
+        rested = self._now - slot.since_s >= REST_S
+        moves = device.can_transfer and (slot.moves < MOST_MOVES or rested)
         if left and (best_already or not moves):
             return as_it_is
         if not moves:
@@ -112,6 +112,15 @@ class Placing:
             cost_s = self._cost_s(device, plan, as_it_is, 0) / _CLEARLY
             ways.append(_placed(as_it_is, plan, cost_s))
         return best(ways)
+
+    def climb(self, device: Device, ask: Ask) -> Option | None:
+        """The best way to place an idle model, where that is clearly better than it is now."""
+        slot = device.slots[self._model]
+        here = slot.placement
+        if not self._kept(device, slot) or ask(self.working_bytes(here)) is None:
+            return None  # its next job sees to it
+        option = self.run(device, ask)
+        return None if option is None or option.placement == here else option
 
     def working_bytes(self, placement: Placement) -> int:
         """What the job needs beside the model's weights, placed so."""

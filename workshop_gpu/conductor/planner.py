@@ -264,6 +264,12 @@ def _job_s(question: Question, placement: Placement) -> float:
     return steps_s + staged_s + cpu_s + tiled_s
 
 
+def moving_s(question: Question, placement: Placement) -> float:
+    """Seconds of a job in which the weights' ways, and encoders on the CPU, take no less."""
+    speeds = msgspec.structs.replace(question.speeds, step_s=0.0, measured_s=())
+    return _job_s(msgspec.structs.replace(question, speeds=speeds), placement)
+
+
 class Step(msgspec.Struct, frozen=True):
     """The device ran out of memory on a rung, in a phase in which all of that rung's bytes should
     have been `peak_bytes`."""

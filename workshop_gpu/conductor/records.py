@@ -145,6 +145,8 @@ class Slot:
     """The one that was ordered last: a worker leaves out what the model cannot do."""
     moves: int = 0
     """How often it was placed otherwise since it drew last."""
+    drawn: tuple[int, int, int] | None = None
+    """Pixels, pictures at once and steps of what it drew last."""
 
 
 @dataclass(slots=True)

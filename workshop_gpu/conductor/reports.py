@@ -25,7 +25,8 @@ from workshop_gpu.conductor.events import (
     WorkerDrifted,
 )
 from workshop_gpu.conductor.ledger import Ledger
-from workshop_gpu.conductor.planning import working_bytes
+from workshop_gpu.conductor.planner import moving_s
+from workshop_gpu.conductor.planning import question_for, size_of, working_bytes
 from workshop_gpu.conductor.records import Activity, Device, Job, Slot, State
 from workshop_gpu.conductor.rungs import RESIDENT
 from workshop_gpu.conductor.states import DeviceState, JobState, SlotState
@@ -190,7 +191,7 @@ class Reports:
         if job is None:
             return
         if isinstance(event, JobFinished | JobFailed | JobStopped):
-            self._state.devices[job.device or ""].ledger.changed_s = now
+            self._device_of(job).ledger.changed_s = now
         match event:
             case JobStarted():
                 job.started_s = job.moved_s = now
@@ -216,12 +217,19 @@ class Reports:
     def _learn(self, event: JobFinished, job: Job) -> None:
         request, estimates = job.request, self._state.estimates
         model, pixels, batch = job.model, request.pixels, request.batch * max(1, event.batch)
-        slot = self._state.devices[job.device or ""].slots.get(model)
+        slot = self._device_of(job).slots.get(model)
         placement = slot.placement if slot else RESIDENT
         listed = model in self._state.models
         together = max(1, event.batch)
         estimated = working_bytes(self._state, job, together, placement) if listed else 0
-        estimates.learn_run(model, pixels, request.steps, event.seconds_s, batch, placement.name)
+        moved_s = 0.0
+        if listed and placement != RESIDENT:
+            size = size_of(job, together)
+            question = question_for(self._state, model, size, 0, self._device_of(job))
+            moved_s = moving_s(question, placement)
+        estimates.learn_run(
+            model, pixels, request.steps, event.seconds_s, batch, placement.name, moved_s
+        )
         first = estimates.learn_working(model, pixels, batch, event.peak_bytes, placement.kind)
         if first and contradicts(event.peak_bytes, estimated):
             self._notice(
@@ -231,6 +239,9 @@ class Reports:
                 event.peak_bytes,
                 estimated,
             )
+
+    def _device_of(self, job: Job) -> Device:
+        return self._state.devices[job.device or ""]
 
     def _notice(self, text: str, model: str, measured: int, estimated: int) -> None:
         facts: dict[str, Fact] = {
