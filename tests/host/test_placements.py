@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from workshop_gpu.catalogue.catalogue import Catalogue
-from workshop_gpu.conductor.errors import NotRepeatable
+from workshop_gpu.conductor.errors_placement import NotRepeatable
 from workshop_gpu.conductor.ladder import RUNGS, Rung, Streams
 from workshop_gpu.host.devices import find_devices
 from workshop_gpu.host.records import JobRecord, Participant

@@ -18,10 +18,10 @@ from workshop_gpu.conductor.errors import (
     ModelUnavailable,
     ModelUnknown,
     NoDevice,
-    NotRepeatable,
     QueueFull,
     ReportedError,
 )
+from workshop_gpu.conductor.errors_placement import NotRepeatable
 from workshop_gpu.conductor.events import EvictionAsked, HoldTaken, JobSubmitted, ModelWanted
 from workshop_gpu.conductor.memory_rules import check_manner, check_memory
 from workshop_gpu.conductor.names import check_names

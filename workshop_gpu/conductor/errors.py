@@ -181,30 +181,6 @@ class ModelTooLarge(WorkshopError):
         )
 
 
-class InvalidPlacement(WorkshopError):
-    """A model's memory settings, or the placement that was asked for, cannot work here."""
-
-    kind = "invalid_placement"
-
-    def __init__(self, model: str, field: str, problem: str, **facts: Fact) -> None:
-        super().__init__(f'{field} of "{model}": {problem}.', model=model, field=field, **facts)
-
-
-class NotRepeatable(WorkshopError):
-    """A picture is to be drawn in the manner of an earlier one, and cannot be here."""
-
-    kind = "not_repeatable"
-
-    def __init__(self, model: str, manner: str, problem: str, **facts: Fact) -> None:
-        super().__init__(
-            f'This picture of "{model}" was drawn {manner}, and {problem}. Otherwise its last bits '
-            "would differ. Use wg.again(image, exactly=False) to draw it all the same.",
-            model=model,
-            manner=manner,
-            **facts,
-        )
-
-
 class ModelInUse(WorkshopError):
     """The model cannot leave now: jobs run, kernels hold it, or it is pinned."""
 
@@ -421,33 +397,6 @@ class OutOfMemory(WorkshopError):
             "Try a smaller picture, fewer images at once, or another model.",
             needed_bytes=needed_bytes,
             free_bytes=free_bytes,
-            phase=phase,
-        )
-
-
-class NoRungLeft(WorkshopError):
-    """The device ran out of memory on every rung of the ladder that the model could take."""
-
-    kind = "out_of_memory"
-
-    def __init__(
-        self,
-        model: str,
-        what: str,
-        rungs: list[str],
-        needed_bytes: int,
-        most_bytes: int,
-        phase: str,
-    ) -> None:
-        super().__init__(
-            f'"{model}" ran out of GPU memory while {what}, also with {", ".join(rungs)}. What is '
-            f"left would need {gigabytes(needed_bytes)}; the GPU has {gigabytes(most_bytes)}. "
-            "Try a smaller picture, fewer images at once, or another model.",
-            model=model,
-            rungs=rungs,
-            needed_bytes=needed_bytes,
-            largest_bytes=most_bytes,
-            missing_bytes=max(0, needed_bytes - most_bytes),
             phase=phase,
         )
 

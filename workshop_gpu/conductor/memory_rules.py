@@ -1,7 +1,8 @@
 """What a model's memory settings must fulfil on this machine; each refusal names the number that
 would do. Nothing has moved when it is raised."""
 
-from workshop_gpu.conductor.errors import InvalidPlacement, NotRepeatable, gigabytes
+from workshop_gpu.conductor.errors import gigabytes
+from workshop_gpu.conductor.errors_placement import InvalidPlacement, NotRepeatable
 from workshop_gpu.conductor.ladder import AUTO, Streams, names, rung_named
 from workshop_gpu.conductor.placement import never_fits
 from workshop_gpu.conductor.planner import least

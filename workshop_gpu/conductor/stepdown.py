@@ -6,7 +6,8 @@ waits again before all others. Where no rung is left, the numbers are the answer
 
 from workshop_gpu.conductor.changes import Changes
 from workshop_gpu.conductor.effects import Notice
-from workshop_gpu.conductor.errors import ErrorReport, NoRungLeft, OutOfMemory
+from workshop_gpu.conductor.errors import ErrorReport, OutOfMemory
+from workshop_gpu.conductor.errors_placement import NoRungLeft
 from workshop_gpu.conductor.planner import Phase, Plan, Step, allowed, least, room_after
 from workshop_gpu.conductor.planning import Size, has_ladder, plan_here, plans, size_of
 from workshop_gpu.conductor.records import TYPICAL_PIXELS, Device, Job, Slot, State

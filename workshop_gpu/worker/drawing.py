@@ -20,6 +20,7 @@ import torch
 from PIL import Image
 
 from workshop_gpu.conductor import errors
+from workshop_gpu.conductor.errors_placement import NotRepeatable
 from workshop_gpu.conductor.rungs import RESIDENT, manner_in_words
 from workshop_gpu.worker.components import OpenModel
 from workshop_gpu.worker.course import Course, computing_on
@@ -78,7 +79,7 @@ def check_params(model: OpenModel, params: GenerateParams) -> None:
     manner = model.placement.manner
     if params.manner not in ("", manner):
         name, words = model.source.model, manner_in_words(params.manner)
-        raise errors.NotRepeatable(name, words, "the model is not placed so now")
+        raise NotRepeatable(name, words, "the model is not placed so now")
     if params.start_image and not (0 < params.strength <= 1 <= params.steps * params.strength):
         raise errors.InvalidRequest("strength", "must be above 0, at most 1, and for a whole step")
     scheduler = getattr(model.pipeline, "scheduler", None)
