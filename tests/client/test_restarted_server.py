@@ -4,13 +4,16 @@ from collections.abc import Callable
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 
 from tests.client.fakes import FakeServer, a_job, a_model, a_png
 from tests.client.test_mirror import a_snapshot
 from workshop_gpu.api import schemas
 from workshop_gpu.client import Client, events
-from workshop_gpu.client.errors import ConnectionLost, JobUnknown
+from workshop_gpu.client.connection import Server
+from workshop_gpu.client.errors import ConnectionLost, JobUnknown, NoServer
+from workshop_gpu.client.http import Http
 from workshop_gpu.client.words import Progress, describe
 
 JOB = "1" * 32
@@ -109,3 +112,50 @@ def test_pauses_grow_and_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     pauses = [events.pause_s(failures) for failures in (1, 5, 10_000)]
     assert 0.1 < pauses[0] <= 0.25 < pauses[1] <= 4.0
     assert 5.0 <= pauses[2] <= events.LONGEST_PAUSE_S
+
+
+def a_moving_server(*, token: str, port: int) -> tuple[httpx.MockTransport, list[str]]:
+    """A server that answers at this port, with this token; and what it was asked."""
+    asked: list[str] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        asked.append(f"{request.method} {request.url.port}")
+        if request.url.port != port:
+            raise httpx.ConnectError("refused")
+        if request.headers["Authorization"] != f"token {token}":
+            return httpx.Response(403, text="Forbidden")
+        return httpx.Response(200, content=msgspec.json.encode(schemas.Me("me", "me", None, False)))
+
+    return httpx.MockTransport(handle), asked
+
+
+OLD, NEW = Server("http://x:1/", "old", "found"), Server("http://x:2/", "new", "found")
+
+
+@pytest.mark.parametrize("old", [OLD, Server(NEW.url, OLD.token, "found")])
+def test_a_server_with_another_port_or_token_is_found_again_by_the_request_itself(
+    old: Server,
+) -> None:
+    network, asked = a_moving_server(token=NEW.token, port=2)
+    http = Http(old, network, lambda: NEW)
+    assert http.get("me", schemas.Me).name == "me"
+    assert http.server == NEW
+    http.get("me", schemas.Me)
+    assert len(asked) == 3, "from then on it is asked at once"
+
+
+def test_a_server_that_somebody_named_is_not_looked_for() -> None:
+    network, asked = a_moving_server(token=NEW.token, port=2)
+    with pytest.raises(ConnectionLost):
+        Http(OLD, network).get("me", schemas.Me)
+    assert asked == ["GET 1"]
+
+
+def test_where_no_server_is_found_the_error_is_that_of_the_old_one() -> None:
+    def nothing() -> Server:
+        raise NoServer("there is none")
+
+    network, asked = a_moving_server(token=NEW.token, port=2)
+    with pytest.raises(ConnectionLost, match="http://x:1/ does not answer"):
+        Http(OLD, network, nothing).get("me", schemas.Me)
+    assert len(asked) == 1

@@ -34,8 +34,31 @@ class FakeWorker:
         return ()
 
 
+class AliveUntilKilled(FakeWorker):
+    """Reports, and lives on until it is killed. `then` is called once all was reported."""
+
+    def __init__(self, *reports, then):
+        super().__init__(*reports)
+        self._then = then
+        self._killed = asyncio.Event()
+
+    async def receive(self):
+        if self._reports:
+            return self._reports.pop(0)
+        self._then()
+        await self._killed.wait()
+
+    def kill(self):
+        self._killed.set()
+
+
 def lives(*workers, ready_timeout_s=60.0):
     """Runs a supervisor that gives up after two failures: (reason, given up) of each life."""
+    return watched(*workers, ready_timeout_s=ready_timeout_s)
+
+
+def watched(*workers, ready_timeout_s=60.0, made=lambda supervisor: None):
+    """The same; `made` gets the supervisor before it runs."""
     ends, coming = [], list(workers)
 
     async def start(device, log_folder, threads):
@@ -59,6 +82,7 @@ def lives(*workers, ready_timeout_s=60.0):
         pauses_s=(0.0, 0.0),
         ready_timeout_s=ready_timeout_s,
     )
+    made(supervisor)
     asyncio.run(supervisor.run())
     return ends
 
@@ -79,3 +103,22 @@ def test_a_worker_that_never_becomes_ready_is_ended():
 def test_a_worker_that_was_ready_counts_as_no_failure(reports):
     ends = lives(FakeWorker(), FakeWorker(*reports), FakeWorker(), FakeWorker())
     assert [given_up for _, given_up in ends] == [False, False, False, True]
+
+
+def test_a_device_that_is_taken_out_is_given_up_at_once_though_its_worker_was_well():
+    supervisors = []
+    reason = "the driver reported Xid 79"
+    worker = AliveUntilKilled(READY, then=lambda: supervisors[0].take_out(reason))
+    assert watched(worker, made=supervisors.append) == [(reason, True)]
+
+
+def test_what_the_driver_said_is_in_the_reason_of_the_end_that_followed():
+    supervisors = []
+
+    class Crashing(FakeWorker):
+        async def receive(self):
+            supervisors[0].note("the driver reported Xid 31")
+            return await super().receive()
+
+    ends = watched(Crashing(READY), FakeWorker(), FakeWorker(), made=supervisors.append)
+    assert ends[0] == ("exit code 1 (the driver reported Xid 31)", False)

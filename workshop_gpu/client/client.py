@@ -58,7 +58,7 @@ class Client:
         self, url: str = "", token: str = "", *, transport: httpx.BaseTransport | None = None
     ) -> None:
         server = server_at(url, token) if url else find_here()
-        self._http = Http(server, transport)
+        self._http = Http(server, transport, None if url else find_here)
         self.events = EventStream(self._http)
         self.admin = Instructor(lambda: self._http)
         self.room = Room(lambda: self._http)
@@ -404,7 +404,7 @@ class Client:
 
     def sent_picture(self, input_id: str) -> bytes:
         """A picture that a job began with, by its id in the job's metadata: the file as sent."""
-        return self._http.download(f"{self.server.api}inputs/{quote(input_id, safe='')}")
+        return self._http.download(f"inputs/{quote(input_id, safe='')}")
 
     def close(self) -> None:
         """End the event stream and the connections."""

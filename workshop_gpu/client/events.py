@@ -131,7 +131,7 @@ class EventStream:
     def _run(self) -> None:
         failures = 0
         while not self._closed.is_set():
-            started = time.monotonic()
+            started, server = time.monotonic(), self._http.server
             try:
                 self._read()
             except ClientError as problem:
@@ -143,7 +143,9 @@ class EventStream:
             with self._changed:
                 self._live = False
                 self._wake()
-            if isinstance(self.problem, NotAllowed):
+            if self.problem is not None:
+                self._http.look_again(server)
+            if isinstance(self.problem, NotAllowed) and not self._http.may_move:
                 return  # asking again with the same token would only fill the server's log
             failures = 0 if time.monotonic() - started > LONGEST_PAUSE_S else failures + 1
             self._closed.wait(pause_s(failures))

@@ -1,8 +1,9 @@
 """Requests to the REST API: typed bodies in, typed answers or our errors out."""
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from getpass import getuser
 from ipaddress import ip_address
 from pathlib import Path
@@ -35,19 +36,24 @@ SILENCE_TIMEOUT_S = 45.0
 class Http:
     """One server's REST API. May be used from several threads.
 
-    `transport` stands in for the network in tests.
+    `transport` stands in for the network in tests. `find` looks for the server once more where
+    nobody named it: started again, it may have another port and another token.
     """
 
-    def __init__(self, server: Server, transport: httpx.BaseTransport | None = None) -> None:
+    def __init__(
+        self,
+        server: Server,
+        transport: httpx.BaseTransport | None = None,
+        find: Callable[[], Server] | None = None,
+    ) -> None:
         self.server = server
+        self._find = find
+        self._looking = threading.Lock()
         self.heard = False
         """Whether the server has ever answered."""
         # A proxy from the environment must not come between a kernel and its own server.
         self._http = httpx.Client(
-            headers={
-                "Authorization": f"token {server.token}",
-                PARTICIPANT_HEADER: _my_name(),
-            },
+            headers={"Authorization": _authorization(server), PARTICIPANT_HEADER: _my_name()},
             timeout=httpx.Timeout(ANSWER_TIMEOUT_S, connect=5.0),
             transport=transport,
             trust_env=not (server.is_own or _is_local(server.url)),
@@ -74,8 +80,8 @@ class Http:
         return self._request("DELETE", path).content
 
     def download(self, url: str) -> bytes:
-        """The bytes at a URL that is relative to the server's base URL."""
-        return self._request("GET", urljoin(self.server.url, url)).content
+        """The bytes at a URL as the server gives it, or relative to the REST API's."""
+        return self._request("GET", url).content
 
     def save(self, path: str, target: Path) -> Path:
         """Writes an answer of any length to a file, which appears when it is whole."""
@@ -115,6 +121,23 @@ class Http:
             raise self._lost(problem) from problem
 
     @property
+    def may_move(self) -> bool:
+        """Whether the server was found, so that it can be found at another address."""
+        return self._find is not None
+
+    def look_again(self, left: Server) -> bool:
+        """Looks for the server where `left` is of no use any more. Says whether it is another one
+        now, in another thread's opinion too: then a request may be sent there."""
+        if self._find is None:
+            return False
+        with self._looking:
+            if self.server == left:
+                with suppress(ClientError):
+                    self.server = self._find()
+                    self._http.headers["Authorization"] = _authorization(self.server)
+            return self.server != left
+
+    @property
     def closed(self) -> bool:
         return self._http.is_closed
 
@@ -128,6 +151,19 @@ class Http:
         return self._send(method, path, content, "application/json")
 
     def _send(
+        self, method: str, path: str, content: bytes | None, media_type: str
+    ) -> httpx.Response:
+        """Once more where the server is another one meanwhile: what the old one had begun ended
+        with it, and jobs have their ids."""
+        server = self.server
+        try:
+            return self._send_once(method, path, content, media_type)
+        except (ConnectionLost, NotAllowed):
+            if self.closed or not self.look_again(server):
+                raise
+            return self._send_once(method, path, content, media_type)
+
+    def _send_once(
         self, method: str, path: str, content: bytes | None, media_type: str
     ) -> httpx.Response:
         url = urljoin(self.server.api, path)
@@ -195,6 +231,10 @@ def _unexplained(response: httpx.Response) -> ClientError:
         f"http_{status}",
         f"the server failed with status {status}. Its log says why; tell the instructor.",
     )
+
+
+def _authorization(server: Server) -> str:
+    return f"token {server.token}"
 
 
 def _my_name() -> str:

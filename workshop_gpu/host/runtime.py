@@ -44,6 +44,7 @@ from workshop_gpu.host.spare import SpareWorker
 from workshop_gpu.host.supervisor import Supervisor, WorkerEnd
 from workshop_gpu.host.weight_pool import WeightPool
 from workshop_gpu.host.worker_facts import facts
+from workshop_gpu.host.xids import Reach, Xid, XidWatch
 from workshop_gpu.worker import protocol
 from workshop_gpu.worker.protocol import GenerateParams
 
@@ -200,6 +201,8 @@ class Runtime:
             group.start_soon(self._keep_time)
             if any(device.gpu_uuid for device in self.settings.devices):
                 group.start_soon(self._watch_processes)
+                cards = {each.gpu_uuid: each.id for each in self.settings.devices if each.gpu_uuid}
+                group.start_soon(XidWatch(cards, self._on_xid, self._log).run)
             await self._stopping.wait()
             group.cancel_scope.cancel()
 
@@ -424,3 +427,17 @@ class Runtime:
         self._tell(events.WorkerDied(device.id, end.reason, "\n".join(end.log)))
         if end.given_up:
             self._tell(events.DeviceGone(device.id, end.reason, _LOST_DEVICE_RETRY_S))
+
+    def _on_xid(self, device: str, xid: Xid) -> None:
+        """People are told of what is not a program's own fault; the log has everything."""
+        supervisor, said = self._supervisors[device], f"the driver reported {xid}"
+        match xid.reach:
+            case Reach.CARD:
+                self._announce(effects.Notice(f"{device} is taken out: {said}."))
+                supervisor.take_out(said)
+            case Reach.PROCESS:
+                self._announce(effects.Notice(f"The worker of {device} starts anew: {said}."))
+                supervisor.stop_worker(said)
+            case Reach.CALL | Reach.NOTHING:
+                self._log.warning("%s: %s", device, said)
+                supervisor.note(said)

@@ -27,6 +27,8 @@ _PAUSES_S = (0.0, 1.0, 3.0, 10.0)
 _READY_TIMEOUT_S = 300.0
 """Torch from a cold network disk takes a minute or two; a driver that hangs takes for ever."""
 _KILL_TIMEOUT_S = 5.0
+_NOTE_COUNTS_S = 30.0
+"""So long after the driver said something a worker's end is taken for its consequence."""
 _DEATHS_OF_SAFE_MODE = 2
 """After so many in a row the next worker is a fresh process: the spare shares too much with it."""
 
@@ -88,6 +90,9 @@ class Supervisor:
         self._stopped_because = ""
         self._deaths = 0
         """Of workers that were ready, in a row, without a picture between them."""
+        self._taken_out = False
+        self._noted = ""
+        self._noted_at = float("-inf")
 
     @property
     def pid(self) -> int | None:
@@ -104,6 +109,16 @@ class Supervisor:
             self._stopped_because = reason
             self._worker.kill()
 
+    def take_out(self, reason: str) -> None:
+        """The device does not work any more: its worker ends at once, and it is tried again as
+        one that was given up."""
+        self._taken_out = True
+        self.stop_worker(reason)
+
+    def note(self, text: str) -> None:
+        """The driver said something of the device. If the worker ends now, that is why."""
+        self._noted, self._noted_at = text, anyio.current_time()
+
     async def run(self) -> None:
         """Runs until cancelled, or until the worker failed to start too often in a row."""
         failures = 0
@@ -112,14 +127,15 @@ class Supervisor:
             became_ready, end = await self._live()
             failures = 0 if became_ready else failures + 1
             self._deaths += became_ready
-            given_up = failures >= len(self._pauses_s)
+            given_up = failures >= len(self._pauses_s) or self._taken_out
+            self._taken_out = False
             self._log.warning("The worker of %s ended (%s).", self.device.id, end.reason)
             self._on_end(self.device, replace(end, given_up=given_up))
             if given_up:
                 if self._retry_s is None:
                     return
                 await anyio.sleep(self._retry_s)
-                failures -= 1
+                failures = len(self._pauses_s) - 1
 
     async def _live(self) -> tuple[bool, WorkerEnd]:
         """One worker's life. Returns whether it ever was ready, and how it ended."""
@@ -151,6 +167,8 @@ class Supervisor:
             reason, self._stopped_because = self._stopped_because, ""
         elif until_ready.cancelled_caught:
             reason = f"it was not ready within {self._ready_timeout_s:g} s"
+        elif self._noted and anyio.current_time() - self._noted_at < _NOTE_COUNTS_S:
+            reason = f"{reason} ({self._noted})"
         return became_ready.is_set(), WorkerEnd(reason, worker.last_lines())
 
     async def _hand_on(self, worker: WorkerProcess, report: FromWorker) -> None:
