@@ -45,3 +45,18 @@ def test_problems_stand_below_their_model_and_mistakes_end_with_status_1(file, c
         'models.toml line 12: unknown key "stepps" (did you mean "steps" in defaults?)'
         in printed.err
     )
+
+
+def test_loras_stand_below_the_models_with_what_is_wrong(tmp_path, capsys):
+    file = tmp_path / "models.toml"
+    entry = '[[lora]]\nid = "{}"\n{}\nmodels = ["a"]\n'
+    file.write_text(
+        '[[model]]\nid = "a"\nshipped = "shapes"\n'
+        + entry.format("outline", 'shipped = "shapes-outline"')
+        + entry.format("gone", 'file = "gone.safetensors"')
+    )
+    assert main(["models", "--models-file", str(file)]) == 0
+    _, loras = capsys.readouterr().out.split("LORA ")
+    assert "outline  on this disk  1 MB     1      a" in loras
+    assert "gone     unusable" in loras
+    assert "No such file" in loras

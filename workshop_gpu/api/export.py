@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import anyio
 import msgspec
@@ -82,9 +83,11 @@ class ExportHandler(WorkshopHandler):
                 )
 
 
-def _telling(made: dict[str, str | int | float]) -> dict[str, str | int | float]:
-    """Without what says nothing: how many the job was for, and inputs that it had none of."""
-    left_out = {"images", *(name for name in ("start_image", "mask") if not made.get(name))}
+def _telling(made: dict[str, Any]) -> dict[str, Any]:
+    """Without what says nothing: how many the job was for, and inputs and LoRAs that it had none
+    of."""
+    if_any = ("start_image", "mask", "loras")
+    left_out = {"images", *(name for name in if_any if not made.get(name))}
     if not made.get("start_image"):
         left_out.add("strength")
     return {name: value for name, value in made.items() if name not in left_out}

@@ -122,10 +122,15 @@ class Catalogue:
             self._found_loras[lora] = inspect_lora(spec, self._base, float_bytes, self._roots)
         return self._found_loras.get(lora)
 
+    @property
+    def loras(self) -> tuple[OfferedLora, ...]:
+        """All LoRAs in the order of the file."""
+        found = (self.lora(name) for name in self._loras)
+        return tuple(lora for lora in found if lora is not None)
+
     def loras_for(self, model: str) -> tuple[OfferedLora, ...]:
-        """The LoRAs on offer that fit a model, in the order of the file."""
-        fitting = (self.lora(spec.id) for spec in self._loras.values() if model in spec.models)
-        return tuple(lora for lora in fitting if lora is not None)
+        """Those that fit a model."""
+        return tuple(lora for lora in self.loras if model in lora.spec.models)
 
     def look_again(self, model: str) -> LocalModel:
         """Look at a model's files anew, as after a download. Raises ModelUnknown."""

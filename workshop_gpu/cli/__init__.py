@@ -112,12 +112,24 @@ def _add_generate(
     generate.add_argument("--seed", type=int, default=None, help="default: drawn at random")
     generate.add_argument("--steps", type=int, default=None, help="denoising steps")
     generate.add_argument("--guidance", type=float, default=None, help="how closely to follow it")
+    generate.add_argument(
+        "--lora", type=_lora, action="append", default=[], metavar="NAME[:SCALE]",
+        help="a LoRA to put on (see `workshop-gpu models`); may be repeated",
+    )  # fmt: skip
     generate.add_argument("--size", type=_size, default=(None, None), metavar="WxH")
     generate.add_argument("--images", type=int, default=1, metavar="N", help="how many")
     generate.add_argument(
         "--device", default="auto", help='"auto", "cuda:0", "cpu" or "cpu:2GB" (default: auto)'
     )
     generate.add_argument("--threads", type=int, default=0, help="CPU threads (0: torch's choice)")
+
+
+def _lora(text: str) -> tuple[str, float | None]:
+    name, colon, scale = text.partition(":")
+    try:
+        return name, float(scale) if colon else None
+    except ValueError:
+        raise argparse.ArgumentTypeError(f'"{text}" is no LoRA; write it like ink:0.8') from None
 
 
 def _size(text: str) -> tuple[int, int]:

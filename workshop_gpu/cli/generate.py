@@ -38,7 +38,7 @@ def generate(options: argparse.Namespace) -> int:
     for problem in catalogue.problems:
         print(f"workshop-gpu: {problem}", file=sys.stderr)
     spec = _chosen(catalogue, options.model)
-    params = complete(_request(options, spec), spec)
+    params = complete(_request(options, spec), spec, loras=catalogue.loras_for(spec.id))
     targets = _targets(options.output, spec, params)
     line = ProgressLine()
     try:
@@ -77,6 +77,7 @@ def _request(options: argparse.Namespace, spec: ModelSpec) -> GenerateRequest:
         width=width,
         height=height,
         images=options.images,
+        loras=dict(options.lora),
     )
 
 

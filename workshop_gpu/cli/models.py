@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from workshop_gpu.catalogue.catalogue import Catalogue, default_models_file
@@ -26,7 +27,7 @@ def models(options: argparse.Namespace) -> int:
     catalogue = Catalogue(path)
     catalogue.load()
     print(_title(path))
-    for line in table(catalogue):
+    for line in [*table(catalogue), *lora_table(catalogue)]:
         print(line)
     for problem in catalogue.problems:
         print(f"workshop-gpu: {problem}", file=sys.stderr)
@@ -43,6 +44,23 @@ def table(catalogue: Catalogue) -> list[str]:
         size = gigabytes(local.file_bytes) if local.file_bytes else "?"
         rows.append((spec.id, state, size, _defaults(spec), _source(spec)))
         notes.append(local.problem or (spec.reason if not spec.enabled else ""))
+    return _lines(rows, notes)
+
+
+def lora_table(catalogue: Catalogue) -> list[str]:
+    """The LoRAs in the same way, below a free line; nothing where there are none."""
+    rows = [("LORA", "STATE", "WEIGHTS", "SCALE", "FOR")]
+    notes: list[str] = [""]
+    for lora in catalogue.loras:
+        size = gigabytes(lora.file_bytes) if lora.file_bytes else "?"
+        state = "unusable" if lora.problem else "on this disk"
+        models = ", ".join(lora.spec.models)
+        rows.append((lora.id, state, size, f"{lora.spec.scale:g}", models))
+        notes.append(lora.problem)
+    return ["", *_lines(rows, notes)] if len(rows) > 1 else []
+
+
+def _lines(rows: Sequence[Sequence[str]], notes: Sequence[str]) -> list[str]:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines: list[str] = []
     for row, note in zip(rows, notes, strict=True):

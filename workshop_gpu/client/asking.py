@@ -109,5 +109,6 @@ def request_again(made: Metadata, exactly: bool = True) -> schemas.GenerateReque
         start_image=start_image,
         mask=made.get("mask", ""),
         strength=made.get("strength") if start_image else None,
+        loras=made.get("loras", {}),
         id=uuid.uuid4().hex,
     )

@@ -35,6 +35,7 @@ from workshop_gpu.client.inputs import Beginning, Picture, Sent, beginning
 from workshop_gpu.client.instructor import Instructor
 from workshop_gpu.client.job_handle import JobHandle
 from workshop_gpu.client.lease import TTL_S
+from workshop_gpu.client.loras import Loras, parse_loras, with_loras
 from workshop_gpu.client.plans import PlanTable
 from workshop_gpu.client.progress import waiting_line
 from workshop_gpu.client.reservations import Reserved, find_device, parse_gb
@@ -175,6 +176,7 @@ class Client:
         start_image: Picture | None = None,
         strength: float | None = None,
         mask: Picture | None = None,
+        loras: Loras = None,
         batch: int = 1,
         place: int = 0,
         manner: str = "",
@@ -192,8 +194,9 @@ class Client:
         check_number(strength, "strength", whole=False)
         begins = beginning(start_image, mask)
         needed = "text" if start_image is None else "image" if mask is None else "mask"
+        worn = parse_loras(loras)
         request = schemas.GenerateRequest(
-            model=pick_model(list(self.models()), needed)
+            model=pick_model(with_loras(self.models(), worn), needed)
             if model is None
             else check_prompt(model, "model"),
             prompt=check_prompt(prompt),
@@ -208,6 +211,7 @@ class Client:
             place=place,
             manner=check_prompt(manner, "manner"),
             strength=strength,
+            loras=worn,
             id=uuid.uuid4().hex,
         )
         return self._handle(request, begins)
@@ -260,6 +264,7 @@ class Client:
         start_image: Picture | None = None,
         strength: float | None = None,
         mask: Picture | None = None,
+        loras: Loras = None,
         progress: bool = True,
     ) -> GeneratedImage | list[GeneratedImage]:
         """Make a picture, or a list of them where `images` is more than 1.
@@ -271,7 +276,8 @@ class Client:
         `start_image` (an image, a file or its bytes, an array) is what to begin with, and
         `strength`, above 0 and at most 1, how much of it is drawn anew (default 0.7). `mask`, as
         large as the start image, is white where it is drawn anew; the rest stays (default strength
-        1).
+        1). `loras` are put on, each with its scale from -2 to 2: {"ink": 0.8}, "ink:0.8", or "ink"
+        for its default; `wg.models()` says which there are.
         """
         handle = self.submit(
             prompt,
@@ -285,6 +291,7 @@ class Client:
             start_image=start_image,
             strength=strength,
             mask=mask,
+            loras=loras,
         )
         made = wait_with_bar(handle, show=progress)
         return made[0] if images == 1 else made
@@ -303,6 +310,7 @@ class Client:
         start_image: Picture | None = None,
         strength: float | None = None,
         mask: Picture | None = None,
+        loras: Loras = None,
         progress: bool = True,
     ) -> GeneratedImage | list[GeneratedImage]:
         """As `generate`, while the event loop goes on: `image = await wg.agenerate("a star")`.
@@ -323,6 +331,7 @@ class Client:
             start_image=start_image,
             strength=strength,
             mask=mask,
+            loras=loras,
         )
         made = await await_with_bar(await await_submission(submit), show=progress)
         return made[0] if images == 1 else made
@@ -358,23 +367,25 @@ class Client:
         steps: Values = None,
         guidance: Values = None,
         strength: Values = None,
+        loras: Values = None,
         size: Size = None,
         negative_prompt: str = "",
         start_image: Picture | None = None,
         mask: Picture | None = None,
         progress: bool = True,
     ) -> Grid:
-        """A contact sheet of every combination: one value or a list for each of the first six.
+        """A contact sheet of every combination: one value or a list for each of the first seven.
 
         It fills in as jobs finish, with as many waiting at once as the server lets one have.
-        Without `seeds` all pictures have the same one, which is drawn. The rest goes to `generate`.
+        Without `seeds` all pictures have the same one, which is drawn. `loras` are written as
+        "ink:0.8", or "ink:0.8, grain:0.5" for several at once. The rest goes to `generate`.
         Ctrl-C, or the notebook's stop button, cancels what is not made yet; what is made stays.
         """
         usual = ""
         if models is None:
             needed = "text" if start_image is None else "image" if mask is None else "mask"
             usual = pick_model(list(self.models()), needed)
-        others = {"steps": steps, "guidance": guidance, "strength": strength}
+        others = {"steps": steps, "guidance": guidance, "strength": strength, "loras": loras}
         grid = Grid(plan_grid(prompts, models, seeds, others, usual))
 
         def submit(cell: Cell) -> JobHandle:

@@ -26,6 +26,7 @@ _PLURALS = {
     "steps": "numbers of steps",
     "guidance": "guidances",
     "strength": "strengths",
+    "loras": "choices of LoRAs",
     "seed": "seeds",
 }
 

@@ -103,6 +103,8 @@ def _several(name: str, values: Values) -> tuple[Value, ...]:
 
 def label(name: str, value: Value) -> str:
     """A value as people read it above a column or beside a row."""
+    if name == "loras":
+        return str(value) if value else "no LoRA"
     return str(value) if name in ("prompt", "model") else f"{name} {value}"
 
 

@@ -65,6 +65,7 @@ class WorkshopMagics(Magics):
     @argument("--start", help="a picture to begin with: its name in this notebook, or its file")
     @argument("--strength", type=float, help="how much of it is drawn anew, up to 1")
     @argument("--mask", help="a picture of the same size, white where it is drawn anew")
+    @argument("--lora", action="append", default=[], help="NAME:SCALE or NAME; may be repeated")
     @argument("--into", help="a name for the picture (a list, if several), for later cells")
     @line_cell_magic
     def generate(self, line: str, cell: str | None = None) -> GeneratedImage | None:
@@ -93,6 +94,7 @@ class WorkshopMagics(Magics):
             start_image=self._picture("--start", options.start),
             strength=options.strength,
             mask=self._picture("--mask", options.mask),
+            loras=options.lora,
         )
         self._last = made[-1] if isinstance(made, list) else made
         if into is not None:

@@ -73,7 +73,7 @@ def model_state(model: schemas.Model) -> str:
 class ModelTable(Sequence[schemas.Model]):
     """The catalogue: a list of models that also takes an id (`wg.models()["shapes"]`)."""
 
-    _HEAD = ("Model", "Title", "State", "Size", "Steps", "Picture")
+    _COLUMNS = ("Model", "Title", "State", "Size", "Steps", "Picture", "LoRAs")
 
     def __init__(self, models: list[schemas.Model], problems: list[str]) -> None:
         self._models = models
@@ -102,8 +102,13 @@ class ModelTable(Sequence[schemas.Model]):
     def ids(self) -> list[str]:
         return [model.id for model in self._models]
 
+    @property
+    def _head(self) -> Row:
+        """Without the last column where no model has a LoRA."""
+        return self._COLUMNS if any(model.loras for model in self._models) else self._COLUMNS[:-1]
+
     def _rows(self) -> list[Row]:
-        return [
+        rows = [
             (
                 model.id,
                 model.title,
@@ -111,19 +116,21 @@ class ModelTable(Sequence[schemas.Model]):
                 amount(model.bytes) if model.bytes else "",
                 f"{model.defaults.get('steps', '')}",
                 f"{model.defaults.get('width', '?')}×{model.defaults.get('height', '?')}",
+                ", ".join(lora.id for lora in model.loras),
             )
             for model in self._models
         ]
+        return [row[: len(self._head)] for row in rows]
 
     def _repr_html_(self) -> str:
         if not self._models:
             return "<p>The instructor offers no models at present.</p>"
-        return html_table(self._HEAD, self._rows()) + _problems_html(self.problems)
+        return html_table(self._head, self._rows()) + _problems_html(self.problems)
 
     def __repr__(self) -> str:
         if not self._models:
             return "The instructor offers no models at present."
-        return "\n".join([text_table(self._HEAD, self._rows()), *self.problems])
+        return "\n".join([text_table(self._head, self._rows()), *self.problems])
 
 
 class StatusView:

@@ -108,4 +108,6 @@ def as_code(made: dict[str, Any]) -> str:
         options.append('start_image="START.png"')
         options += ['mask="MASK.png"'] if made.get("mask") else []
         options += [f"strength={made['strength']!r}"] if "strength" in made else []
+    if made.get("loras"):
+        options.append(f"loras={made['loras']!r}")
     return f"wg.generate({', '.join(options)})"
