@@ -373,3 +373,38 @@ def test_the_history_outlives_the_server_and_its_kernels(
     expect_picture(lab, "shapes · seed 7")
     button(lab, "Vary the seed").click()
     expect(past(lab)).to_have_count(2, timeout=SLOW_MS)
+
+
+LORA = """
+import workshop_gpu as wg
+studio = wg.Studio(prompt="a yellow star on a green background", model="shapes", seed=7, steps=4)
+studio
+"""
+
+
+def test_a_lora_is_put_on_by_its_chip_and_weighed_by_its_slider(
+    open_lab: OpenLab, screenshot: Screenshot
+) -> None:
+    lab = open_lab([LORA, "print(studio.loras, studio.images[-1].metadata['loras'])"])
+    lab.run(0)
+    group = lab.studio.get_by_role("group", name="LoRAs")
+    chip, scale = group.get_by_role("button", name="Outlines"), group.get_by_role("slider")
+    expect(chip).to_have_attribute("aria-pressed", "false")
+    expect(group.locator("input")).to_be_hidden()
+    chip.focus()
+    lab.page.keyboard.press("Enter")
+    expect(chip).to_have_attribute("aria-pressed", "true")
+    expect(chip).to_be_focused()
+    expect(scale).to_have_value("1")
+    scale.focus()
+    lab.page.keyboard.press("ArrowLeft")
+    expect(group.locator("output").filter(visible=True)).to_have_text("0.95")
+    assert nameless(lab) == []
+    button(lab, "Generate").click()
+    expect_picture(lab, "shapes · seed 7")
+    screenshot(lab, "studio-lora-light")
+    expect_printed(lab, "{'shapes-outline': 0.95} {'shapes-outline': 0.95}")
+    lab.theme("JupyterLab Dark")
+    screenshot(lab, "studio-lora-dark")
+    pick(lab, "shapes-dit-turbo")
+    expect(group).to_be_hidden()

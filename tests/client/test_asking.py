@@ -104,4 +104,6 @@ def test_a_request_carries_all_options(client: Client, fake: FakeServer) -> None
         "start_image": "",
         "mask": "",
         "strength": None,
+        "manner": "",
+        "loras": {},
     }

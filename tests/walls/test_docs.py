@@ -12,6 +12,7 @@ from workshop_gpu.catalogue.spec import Defaults, Limits, Memory, ModelSpec, Sou
 from workshop_gpu.catalogue.toml_file import parse_models
 from workshop_gpu.cli import _parser
 from workshop_gpu.client.widgets.beginning import StudioBeginning
+from workshop_gpu.client.widgets.lora_options import StudioLoras
 from workshop_gpu.client.widgets.options import StudioOptions
 from workshop_gpu.client.widgets.studio import Studio
 
@@ -61,7 +62,7 @@ def test_every_trait_of_the_studio_is_explained():
     text = page("users/studio.md")
     public = {
         name
-        for kind in (StudioOptions, StudioBeginning, Studio)
+        for kind in (StudioOptions, StudioBeginning, StudioLoras, Studio)
         for name in kind.class_own_traits()
         if not name.startswith("_")
     }

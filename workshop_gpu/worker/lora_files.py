@@ -139,15 +139,23 @@ def _misfits(module: Any, tensors: Tensors) -> Iterator[str]:
         if place is None:
             continue
         try:
-            weight = module.get_submodule(layer).weight
+            shape = _shape(module.get_submodule(layer))
         except AttributeError:
             yield f'changes "{layer}", which this model does not have: it is for another model'
         else:
-            if tensor.ndim != weight.ndim or tensor.shape[place] != weight.shape[place]:
+            if tensor.ndim != len(shape) or tensor.shape[place] != shape[place]:
                 yield (
-                    f'has {list(tensor.shape)} for "{layer}", which is {list(weight.shape)}: it '
-                    "is for another model"
+                    f'has {list(tensor.shape)} for "{layer}", which is {list(shape)}: it is for '
+                    "another model"
                 )
+
+
+def _shape(layer: Any) -> tuple[int, ...]:
+    """What the layer's weight is, also where it is kept in fewer bits. Raises AttributeError for
+    what is no layer."""
+    if isinstance(layer, torch.nn.Linear):
+        return (layer.out_features, layer.in_features)
+    return tuple(layer.weight.shape)
 
 
 def _under(component: str, named: dict[str, Any]) -> dict[str, Any]:

@@ -27,6 +27,16 @@ def model_choice(model: schemas.Model) -> dict[str, Any]:
         "defaults": model.defaults,
         "limits": model.limits,
         "accepts": list(model.accepts),
+        "loras": [
+            {
+                "id": lora.id,
+                "title": lora.title,
+                "description": lora.description,
+                "scale": lora.scale,
+            }
+            for lora in model.loras
+            if not lora.problem
+        ],
         "sizes": size_choices(model.defaults, model.limits),
     }
 

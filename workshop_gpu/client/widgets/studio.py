@@ -25,6 +25,7 @@ from workshop_gpu.client.session import current
 from workshop_gpu.client.widgets.beginning import StudioBeginning
 from workshop_gpu.client.widgets.choices import as_code, model_choice, model_standing
 from workshop_gpu.client.widgets.history import Entry, History
+from workshop_gpu.client.widgets.lora_options import StudioLoras
 from workshop_gpu.client.widgets.samples import samples
 from workshop_gpu.client.widgets.scripts import script, style
 from workshop_gpu.client.words import Progress, describe
@@ -39,7 +40,7 @@ Asked = dict[str, Any]
 """The arguments of `Client.submit`."""
 
 
-class Studio(StudioBeginning):
+class Studio(StudioBeginning, StudioLoras):
     """Make pictures by hand. Every option is a trait: set it, read it, observe it.
 
     `images` are the pictures made so far with this studio, `images[-1]` the last one. Observers of
@@ -48,7 +49,9 @@ class Studio(StudioBeginning):
 
     _esm = script("studio/studio.js")
     _css = style(
-        "frame.css", "controls.css", "studio/form.css", "studio/start.css", "studio/stage.css"
+        "frame.css",
+        "controls.css",
+        *(f"studio/{part}.css" for part in ("form", "start", "loras", "stage")),
     )
 
     images = traitlets.List(trait=traitlets.Instance(GeneratedImage))
@@ -168,6 +171,7 @@ class Studio(StudioBeginning):
                     setattr(self, name, made[name])
             self.seed = None if vary else made["seed"]
             self.count = 1
+            self.loras = made.get("loras", {})
         self._begin_as(made)
         self._generate_in_a_thread({} if vary else {key: made[key] for key in _HOW if key in made})
 
@@ -195,6 +199,7 @@ class Studio(StudioBeginning):
             "guidance": self.guidance,
             "size": self._size(),
             "images": self.count,
+            "loras": self.loras,
             **self._begin_with(),
         }
 

@@ -4,6 +4,7 @@ import { button, make } from "../dom.js";
 import { watching } from "../watching.js";
 import { actions } from "./actions.js";
 import { history } from "./history.js";
+import { loraPicker } from "./loras.js";
 import { modelPicker } from "./models.js";
 import { numberFields } from "./numbers.js";
 import { pictures } from "./pictures.js";
@@ -14,7 +15,7 @@ import { wishing } from "./wishes.js";
 
 const OPTIONS = [
   ...["model", "prompt", "negative_prompt", "seed", "count"],
-  ...["steps", "guidance", "width", "height"],
+  ...["steps", "guidance", "width", "height", "loras"],
 ];
 
 function render({ model, el }) {
@@ -22,6 +23,7 @@ function render({ model, el }) {
   const models = modelPicker(widget);
   const prompts = promptFields(widget);
   const start = startImage(widget, models.chosen);
+  const loras = loraPicker(widget, models.chosen);
   const numbers = numberFields(widget, models.chosen);
   const wishes = wishing(widget, () => prompts.read() && numbers.read());
   // A wish may overtake traits that changed just before it: so it brings them along.
@@ -53,6 +55,7 @@ function render({ model, el }) {
     models.root,
     ...prompts.roots,
     start.root,
+    loras.root,
     ...numbers.roots,
     make("div", { className: "wg-actions" }, go, stop, keys),
     ...status.roots,
