@@ -13,7 +13,7 @@ import pytest
 from tests.worker.bare_pipelines import bare_picture, bare_pipeline, same_pixels
 from tests.worker.opening import loader, source
 from tests.worker.worker_host import ASSETS, params
-from workshop_gpu.conductor.errors import LoraUnusable
+from workshop_gpu.conductor.lora_errors import LoraUnusable
 
 pytestmark = pytest.mark.usefixtures("quiet_libraries")
 

@@ -10,12 +10,8 @@ import msgspec
 from workshop_gpu.api.schemas import MAX_PROMPT_CHARACTERS, GenerateRequest, Input
 from workshop_gpu.catalogue.loras import MOST_SCALE, OfferedLora
 from workshop_gpu.catalogue.spec import ModelSpec
-from workshop_gpu.conductor.errors import (
-    ImagesNotAccepted,
-    InvalidRequest,
-    LoraUnknown,
-    LoraUnusable,
-)
+from workshop_gpu.conductor.errors import ImagesNotAccepted, InvalidRequest
+from workshop_gpu.conductor.lora_errors import LoraUnknown, LoraUnusable
 from workshop_gpu.conductor.rungs import EXACT, MANNERS, is_manner
 from workshop_gpu.worker.protocol import GenerateParams
 

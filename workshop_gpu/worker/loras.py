@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 import torch
 from peft.tuners.tuners_utils import BaseTunerLayer
 
-from workshop_gpu.conductor import errors
+from workshop_gpu.conductor.lora_errors import LoraUnusable
 from workshop_gpu.worker.checkpoints import BadCheckpoint
 from workshop_gpu.worker.components import CPU, Component, OpenModel
 from workshop_gpu.worker.lora_files import add_adapter, read_lora
@@ -151,10 +151,10 @@ def _adapter(model: OpenModel, fitted: _Fitted, wanted: Wanted) -> _Adapter:
     except torch.OutOfMemoryError:
         raise
     except BadCheckpoint as problem:
-        raise errors.LoraUnusable(wanted.name, model.source.model, str(problem)) from None
+        raise LoraUnusable(wanted.name, model.source.model, str(problem)) from None
     except Exception as problem:  # each library has classes of its own for what it does not know
         text = f"{type(problem).__name__}: {' '.join(str(problem).split())[:_LONGEST_PROBLEM]}"
-        raise errors.LoraUnusable(wanted.name, model.source.model, text) from None
+        raise LoraUnusable(wanted.name, model.source.model, text) from None
     fitted.adapters[key] = found
     return found
 
