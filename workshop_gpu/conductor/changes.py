@@ -227,6 +227,10 @@ class Changes:
     def touch(self, device: Device) -> None:
         """Something about the device changed: its lane finds its place, and people are told."""
         self.state.touch(device.name)
+        if device.room_for:
+            self.state.making_room[device.name] = device.room_for
+        else:
+            self.state.making_room.pop(device.name, None)
         if not device.takes_orders:
             self.state.lanes.remove(device.name)
         elif device.running or device.is_alone:

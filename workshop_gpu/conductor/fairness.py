@@ -64,15 +64,14 @@ def rank(priority: int, waited_s: float, rise_s: float) -> int:
 
 
 def start_times(jobs: Iterable[J], starts_s: float) -> Iterator[tuple[J, float]]:
-    """The start times of one participant's waiting jobs: within each class they keep their order,
-    and each begins where the one before it was paid. Those with a better reason than their share
-    go first anyway, and are paid when they run."""
-    accounts: dict[int, float] = {}
-    for job in sorted(jobs, key=lambda each: each.sequence):
-        start_s = accounts.get(job.rank, starts_s)
-        yield job, start_s
+    """The start times of one participant's waiting jobs: those of a better class are before the
+    others, within each class they keep their order, and each begins where the one before it was
+    paid; so the first can rise a class and the others stay where they are. Those with a better
+    reason than their share go first anyway, and are paid when they run."""
+    for job in sorted(jobs, key=lambda each: (each.rank, each.sequence)):
+        yield job, starts_s
         if job.reason is Reason.SHARE:
-            accounts[job.rank] = start_s + job.cost_s
+            starts_s += job.cost_s
 
 
 class Shares:

@@ -16,12 +16,8 @@ from workshop_gpu.conductor.states import SlotState
 def load(look: Look, job: Job) -> Order | None:
     """Where the model of the first who waits for it can be loaded, or what it waits for."""
     state, model, claim = look.state, job.model, look.claim(job)
-    placing = Placing.for_job(state, look.now, job)
     loading = list(state.slots(model, SlotState.LOADING))
     coming = len(loading) + look.making_room.get(model, 0)
-    possible = look.may_give(claim, placing.fewest_bytes)
-    if not (possible or coming) and look.is_reserved_for_others(model):
-        return None
     ready = [
         slot
         for slot in state.slots(model, SlotState.READY)
@@ -31,6 +27,10 @@ def load(look: Look, job: Job) -> Order | None:
         return None
     if (ready or coming) and not _another_is_worth_it(look, job, claim.due_key, ready, coming):
         _keep_for(look, claim, loading)
+        return None
+    placing = Placing.for_job(state, look.now, job)
+    possible = look.may_give(claim, placing.fewest_bytes)
+    if not (possible or coming) and look.is_reserved_for_others(model):
         return None
     order = _make_it_ready(look, claim, placing, anew=not (ready or coming)) if possible else None
     if order is None and coming:
@@ -81,7 +81,8 @@ def _is_next(look: Look, key: Key, device: Device) -> bool:
 
 def _keep_for(look: Look, claim: Claim, loading: Sequence[Slot]) -> None:
     """The devices that prepare the claim's model are kept for it."""
-    names = [device.name for device in look.making if device.room_for == claim.model]
+    making_room = look.state.making_room
+    names = [name for name, model in making_room.items() if model == claim.model]
     for name in [*names, *(slot.device for slot in loading)]:
         look.close(name, claim, _ready_s(look, look.state.devices[name], claim.model))
 

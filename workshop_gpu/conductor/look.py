@@ -51,14 +51,9 @@ class Look:
         """Models for whose jobs no device has room."""
 
     @cached_property
-    def making(self) -> list[Device]:
-        """The devices that make room for a model."""
-        return [device for device in self.state.devices.values() if device.room_for]
-
-    @cached_property
     def making_room(self) -> Counter[str]:
         """How many devices make room for each model."""
-        return Counter(device.room_for for device in self.making)
+        return Counter(self.state.making_room.values())
 
     def claim(self, job: Job) -> Claim:
         """What the job may claim."""

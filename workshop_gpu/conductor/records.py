@@ -347,6 +347,8 @@ class State:
     places: dict[str, dict[str, Slot]] = field(default_factory=dict)
     """Each model's slots, by device."""
     lanes: Lanes = field(default_factory=Lanes)
+    making_room: dict[str, str] = field(default_factory=dict)
+    """Devices that make room, each with the model for which it does."""
     timers: Timers = field(default_factory=Timers)
     without_room: set[str] = field(default_factory=set)
     """Models for whose jobs there is no room at the moment."""
