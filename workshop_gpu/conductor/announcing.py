@@ -7,7 +7,6 @@ many wait: their positions may be some events old. `Conductor.snapshot` has all 
 """
 
 from enum import Enum
-from functools import cache, partial
 
 import msgspec
 
@@ -27,7 +26,14 @@ from workshop_gpu.conductor.reasons import wait_reason, waits_for
 from workshop_gpu.conductor.records import Device, Job, Slot, State
 from workshop_gpu.conductor.reservation_views import reservation_view
 from workshop_gpu.conductor.states import JobState, SlotState
-from workshop_gpu.conductor.views import device_view, hold_view, job_view, slot_view
+from workshop_gpu.conductor.views import (
+    aged,
+    ageless_view,
+    device_view,
+    hold_view,
+    job_view,
+    slot_view,
+)
 from workshop_gpu.conductor.waits_kept import KeptWaits
 
 FRONT = 32
@@ -143,13 +149,11 @@ class Announcer:
                     view = told.pop(model)
                     left.append(self._left.get(key) or AnnounceSlot(_absent(view)))
             for model, slot in device.slots.items():
-                view = slot_view(state, slot, now)
-                # An idle slot grows older all the time: that alone is no change.
-                ageless = _ageless(view)
-                if told.get(model) != ageless:
-                    told[model] = ageless
+                view = ageless_view(state, slot)
+                if told.get(model) != view:
+                    told[model] = view
                     why, whose = slot.leaves_because, slot.leaves_for
-                    here.append(AnnounceSlot(view, why=why, participant=whose))
+                    here.append(AnnounceSlot(aged(view, slot, now), why=why, participant=whose))
         self._left = {}
         return left + here
 
@@ -168,7 +172,7 @@ class Announcer:
         now: float,
         effects: list[Effect],
     ) -> None:
-        why_of = cache(partial(_why, state))
+        why: dict[str, tuple[str, str]] = {}
         front = state.queue.line.part(0, FRONT)
         ticks = affects is Affects.TIME
         anew = self._waits.play(state, front, ticks, now)
@@ -178,14 +182,14 @@ class Announcer:
             self._front = front
             waits = self._waits.of_front(state, front)
             for position, (job, wait_s) in enumerate(zip(front, waits, strict=True), start=1):
-                self._tell_waiting(state, job, position, wait_s, why_of(job.model), effects)
+                self._tell_waiting(state, job, position, wait_s, _why(state, job, why), effects)
         if len(state.queue) <= FRONT:
             return
         for job in [*touched, *self._in_turn(state)]:
             position = state.queue.position(job) if job.state is JobState.QUEUED else 0
             if position > FRONT:
                 wait_s = self._waits.further_back(state, position)
-                self._tell_waiting(state, job, position, wait_s, why_of(job.model), effects)
+                self._tell_waiting(state, job, position, wait_s, _why(state, job, why), effects)
 
     def _tell_newcomers(self, state: State, effects: list[Effect]) -> None:
         """Once a second is enough for those who have asked for nothing yet."""
@@ -233,14 +237,14 @@ class Announcer:
             effects.append(AnnounceJob(view))
 
 
-def _why(state: State, model: str) -> tuple[str, str]:
-    """What those who wait for the model wait for, in a word and in a sentence."""
-    word = waits_for(state, model)
-    return word, wait_reason(state, word)
-
-
-def _ageless(view: SlotView) -> SlotView:
-    return msgspec.structs.replace(view, idle_s=0.0)
+def _why(state: State, job: Job, known: dict[str, tuple[str, str]]) -> tuple[str, str]:
+    """What those who wait for the job's model wait for, in a word and in a sentence."""
+    model = job.request.model
+    why = known.get(model)
+    if why is None:
+        word = waits_for(state, model)
+        why = known[model] = word, wait_reason(state, word)
+    return why
 
 
 def _absent(view: SlotView, idle_s: float = 0.0) -> SlotView:

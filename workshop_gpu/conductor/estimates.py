@@ -31,6 +31,8 @@ _UNKNOWN_MODEL_BYTES = 6 * _GB
 
 _CONTRADICTION = 0.1
 
+_AS_A_WHOLE = RESIDENT.name
+
 # Before anything was measured: seconds a step and megapixel, seconds a byte (an SSD's 1.5 GB/s).
 _GUESSED_STEP_S = 0.2
 _GUESSED_LOAD_S_PER_BYTE = 1 / 1.5e9
@@ -139,7 +141,7 @@ class Estimates:
     # bytes beside the weights
 
     def working_bytes(
-        self, model: str, weights_bytes: int, pixels: int, batch: int, placement: str = "resident"
+        self, model: str, weights_bytes: int, pixels: int, batch: int, placement: str = _AS_A_WHOLE
     ) -> int:
         """Bytes that a job needs beside the weights."""
         peaks = self._peaks.get(self._key(model, placement))
@@ -148,7 +150,7 @@ class Estimates:
         return by_formula(weights_bytes, pixels * batch)
 
     def learn_working(
-        self, model: str, pixels: int, batch: int, peak_bytes: int, placement: str = "resident"
+        self, model: str, pixels: int, batch: int, peak_bytes: int, placement: str = _AS_A_WHOLE
     ) -> bool:
         """Notes a measured peak; says whether this size was measured for the first time."""
         if peak_bytes <= 0 or pixels * batch <= 0:
@@ -193,14 +195,14 @@ class Estimates:
                 self._load_s_per_byte = smoothed(self._load_s_per_byte, rate)
 
     def run_s(
-        self, model: str, pixels: int, steps: int, batch: int = 1, placement: str = RESIDENT.name
+        self, model: str, pixels: int, steps: int, batch: int = 1, placement: str = _AS_A_WHOLE
     ) -> float | None:
         """Seconds that so many jobs run together; None while the model never ran so many.
         Another size than those measured is scaled from the nearest by its pixels. A placement
         in which it never ran is taken to be as fast as any, or as is guessed where it only ever
         waited for its weights."""
         step_s = None
-        if placement != RESIDENT.name:
+        if placement != _AS_A_WHOLE:
             step_s = self._placed.least_s(f"/{model}", pixels, batch, f"{placement}/")
         if step_s is None:
             step_s = self._steps.step_s(model, pixels, batch)
@@ -232,14 +234,14 @@ class Estimates:
         steps: int,
         seconds_s: float,
         batch: int = 1,
-        placement: str = RESIDENT.name,
+        placement: str = _AS_A_WHOLE,
         moving_s: float = 0.0,
     ) -> None:
         """What so many jobs took together, `steps` being those of one of them. `moving_s` of it
         the weights' ways alone should have taken: where that is nearly all, the job says little
         of how long computing takes."""
         if seconds_s > 0 and steps > 0 and pixels > 0:
-            if placement == RESIDENT.name:
+            if placement == _AS_A_WHOLE:
                 self._steps.learn(model, pixels, batch, seconds_s / steps)
             else:
                 if seconds_s < moving_s * _HELD_UP:

@@ -5,6 +5,7 @@ all. The modes that people know from other programs are names for the same thing
 """
 
 from enum import Enum
+from functools import lru_cache
 
 import msgspec
 
@@ -125,6 +126,7 @@ def names() -> tuple[str, ...]:
     return (AUTO, *_BY_NAME, *MODES)
 
 
+@lru_cache(maxsize=1024)
 def rung_of(placement: Placement) -> Rung | None:
     """The rung that a placement stands on; None for one that was put together by hand."""
     for rung in RUNGS:

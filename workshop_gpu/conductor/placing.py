@@ -15,7 +15,6 @@ from workshop_gpu.conductor.placement import Option, best
 from workshop_gpu.conductor.planner import Plan, Step, allowed, lowest_first, room_after
 from workshop_gpu.conductor.planning import (
     Size,
-    has_ladder,
     least_bytes,
     plan_here,
     plans,
@@ -51,7 +50,15 @@ class Placing:
         self._model = model
         self._size = size
         self._steps = steps
-        self._memory = state.models[model].facts.memory
+        facts, estimates = state.models[model].facts, state.estimates
+        self._memory = facts.memory
+        self._has_ladder = bool(estimates.roles(facts))
+        self._parts = estimates.parts(facts)
+        self._weights_bytes = estimates.weights_bytes(facts)
+        self._working_bytes = estimates.working_bytes(
+            model, self._weights_bytes, size.pixels, size.batch
+        )
+        """Both as a whole."""
 
     @classmethod
     def for_job(cls, state: State, now: float, job: Job) -> "Placing":
@@ -66,23 +73,21 @@ class Placing:
             as_it_is = self.working_bytes(device.slots[model].placement)
         else:
             as_it_is = self._as_a_whole(device)
-        if not has_ladder(state, model):
+        if not self._has_ladder:
             return as_it_is
         return min(as_it_is, least_bytes(state, model, self._size) - own_bytes)
 
     @property
     def fewest_bytes(self) -> int:
         """A load takes no less, wherever it is; 0 where that depends on the room there is."""
-        state, model = self._state, self._model
-        if has_ladder(state, model):
+        if self._has_ladder:
             return 0
-        parts = state.estimates.parts(state.models[model].facts)
-        shared = sum(part.bytes for part in parts) if parts else 0
-        return state.weights_bytes(model) - shared + self.working_bytes(RESIDENT)
+        shared = sum(part.bytes for part in self._parts)
+        return self._weights_bytes - shared + self._working_bytes
 
     def load(self, device: Device, ask: Ask) -> Option | None:
         """The best way to load the model on a device where it is not."""
-        if not has_ladder(self._state, self._model):
+        if not self._has_ladder:
             return ask(self._as_a_whole(device))
         ways = self._ways(device, ask, own_bytes=0)
         return next(ways, None) if device.in_safe_mode else best(ways)
@@ -93,7 +98,7 @@ class Placing:
         slot = device.slots[self._model]
         here = slot.placement
         as_it_is = _at(ask(self.working_bytes(here)), here)
-        if not has_ladder(self._state, self._model):
+        if not self._has_ladder:
             return as_it_is
         left = self._kept(device, slot)
         if left and device.in_safe_mode:
@@ -124,24 +129,17 @@ class Placing:
 
     def working_bytes(self, placement: Placement) -> int:
         """What the job needs beside the model's weights, placed so."""
-        state, size = self._state, self._size
-        if placement == RESIDENT or not has_ladder(state, self._model):
-            weights_bytes = state.weights_bytes(self._model)
-            return state.estimates.working_bytes(
-                self._model, weights_bytes, size.pixels, size.batch
-            )
-        device = next(iter(state.devices.values()))
-        return plan_here(state, self._model, size, placement, device).working_bytes
+        if placement == RESIDENT or not self._has_ladder:
+            return self._working_bytes
+        device = next(iter(self._state.devices.values()))
+        return plan_here(self._state, self._model, self._size, placement, device).working_bytes
 
     def _as_a_whole(self, device: Device) -> int:
-        shared = self._shared_bytes(device)
-        return self._state.weights_bytes(self._model) - shared + self.working_bytes(RESIDENT)
+        return self._weights_bytes - self._shared_bytes(device) + self._working_bytes
 
     def _shared_bytes(self, device: Device) -> int:
         """What others have brought there already."""
-        state = self._state
-        parts = state.estimates.parts(state.models[self._model].facts)
-        return device.ledger.present_bytes(parts) if parts else 0
+        return device.ledger.present_bytes(self._parts) if self._parts else 0
 
     def _all_steps(self, device: Device) -> tuple[Step, ...]:
         units = self._size.pixels * self._size.batch

@@ -6,6 +6,7 @@ on the device. Everything else is in host memory and comes to the device for as 
 """
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 import msgspec
 
@@ -79,13 +80,13 @@ class Placement(msgspec.Struct, frozen=True):
     @property
     def name(self) -> str:
         """A short name, such as "resident" or "encoders staged, 7.70 GB streamed, VAE tiled"."""
-        return self._named(f"{self.streamed_bytes / 1e9:.2f} GB streamed")
+        return _named(self, f"{self.streamed_bytes / 1e9:.2f} GB streamed")
 
     @property
     def kind(self) -> str:
         """The name without how many bytes are streamed: placements of one kind need equal
         working memory."""
-        return self._named("streamed")
+        return _named(self, "streamed")
 
     @property
     def manner(self) -> str:
@@ -99,19 +100,21 @@ class Placement(msgspec.Struct, frozen=True):
         """Whether it only moves weights, so that a picture is the same to the last bit."""
         return self.manner == EXACT
 
-    def _named(self, streamed: str) -> str:
-        words = [f"{role} staged" for role in self.staged]
-        words += [f"{role} streamed" for role in self.streamed]
-        words += [f"{role} on the CPU" for role in self.on_cpu]
-        if self.streamed_bytes:
-            words.append(streamed)
-        if self.source:
-            words.append(f"from {self.source}")
-        if self.tiled:
-            words.append("VAE tiled")
-        if self.sliced:
-            words.append("attention sliced")
-        return ", ".join(words) or "resident"
+
+@lru_cache(maxsize=1024)
+def _named(placement: Placement, streamed: str) -> str:
+    words = [f"{role} staged" for role in placement.staged]
+    words += [f"{role} streamed" for role in placement.streamed]
+    words += [f"{role} on the CPU" for role in placement.on_cpu]
+    if placement.streamed_bytes:
+        words.append(streamed)
+    if placement.source:
+        words.append(f"from {placement.source}")
+    if placement.tiled:
+        words.append("VAE tiled")
+    if placement.sliced:
+        words.append("attention sliced")
+    return ", ".join(words) or "resident"
 
 
 RESIDENT = Placement()

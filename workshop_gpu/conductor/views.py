@@ -1,5 +1,7 @@
 """Views of the records: what the conductor knows of a thing at this moment."""
 
+import msgspec
+
 from workshop_gpu.conductor.effects import DeviceView, HoldView, JobView, SlotView
 from workshop_gpu.conductor.reasons import wait_reason, waiting_for
 from workshop_gpu.conductor.records import Device, Hold, Job, Slot, State
@@ -22,12 +24,22 @@ def device_view(device: Device) -> DeviceView:
 
 def slot_view(state: State, slot: Slot, now: float) -> SlotView:
     """A slot with those who use it."""
-    model = state.models.get(slot.model)
+    return aged(ageless_view(state, slot), slot, now)
+
+
+def aged(view: SlotView, slot: Slot, now: float) -> SlotView:
+    """The slot's view with the time for which it has been idle."""
     idle_s = 0.0
     if slot.state is SlotState.READY and not slot.running:
         idle_s = now - slot.used_s
     elif slot.state is SlotState.LEAVING:
         idle_s = slot.since_s - slot.used_s
+    return msgspec.structs.replace(view, idle_s=idle_s) if idle_s > 0 else view
+
+
+def ageless_view(state: State, slot: Slot) -> SlotView:
+    """What changes only where something happens: an idle slot grows older all the time."""
+    model = state.models.get(slot.model)
     return SlotView(
         device=slot.device,
         model=slot.model,
@@ -38,7 +50,7 @@ def slot_view(state: State, slot: Slot, now: float) -> SlotView:
         running_jobs=len(slot.running),
         holds=len(state.holds_on(slot.model)),
         pinned=model is not None and model.pinned,
-        idle_s=max(0.0, idle_s),
+        idle_s=0.0,
         error=slot.error,
         placement=words_of(slot.placement),
     )
