@@ -98,7 +98,7 @@ def _wanted(look: Look) -> Iterator[Claim]:
             continue
         if model.facts.problem or not model.listed or not model.facts.on_disk:
             continue
-        if state.has_slot(name, *_PRESENT) or look.making_room[name]:
+        if state.has_slot(name, *_PRESENT) or look.making_room(name):
             continue
         holds = state.holds_on(name)
         since = [hold.taken_s for hold in holds]

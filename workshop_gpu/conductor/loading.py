@@ -17,7 +17,7 @@ def load(look: Look, job: Job) -> Order | None:
     """Where the model of the first who waits for it can be loaded, or what it waits for."""
     state, model, claim = look.state, job.model, look.claim(job)
     loading = list(state.slots(model, SlotState.LOADING))
-    coming = len(loading) + look.making_room.get(model, 0)
+    coming = len(loading) + len(look.making_room(model))
     ready = [
         slot
         for slot in state.slots(model, SlotState.READY)
@@ -61,8 +61,9 @@ def _another_is_worth_it(
     load_s = state.estimates.load_guess_s(job.model, state.weights_bytes(job.model))
     if due_key is not None and not coming:
         # It is overtaken on other devices for as long as it waits for the one that has it.
-        is_next = any(_is_next(look, due_key, device) for device in devices)
-        return not (is_next and min(map(look.free_in_s, devices), default=0.0) <= load_s)
+        if min(map(look.free_in_s, devices), default=0.0) > load_s:
+            return True
+        return not any(look.first_key_on(device) >= due_key for device in devices)
 
     def worth(free_in_s: float) -> bool:
         waiting, work_s = queue.waiting(job.model), queue.work_s(job.model)
@@ -72,18 +73,9 @@ def _another_is_worth_it(
     return worth(0.0) or worth(min(map(look.free_in_s, devices), default=0.0))
 
 
-def _is_next(look: Look, key: Key, device: Device) -> bool:
-    """Whether nobody who could begin on the device is before the key."""
-    ready = [slot.model for slot in device.slots.values() if slot.state is SlotState.READY]
-    firsts = [look.state.queue.first_key(model) for model in ready]
-    return all(first is None or first >= key for first in firsts)
-
-
 def _keep_for(look: Look, claim: Claim, loading: Sequence[Slot]) -> None:
     """The devices that prepare the claim's model are kept for it."""
-    making_room = look.state.making_room
-    names = [name for name, model in making_room.items() if model == claim.model]
-    for name in [*names, *(slot.device for slot in loading)]:
+    for name in [*look.making_room(claim.model), *(slot.device for slot in loading)]:
         look.close(name, claim, _ready_s(look, look.state.devices[name], claim.model))
 
 

@@ -1,6 +1,5 @@
 """One look at the devices: what the steps of `dispatch.py` share and leave for each other."""
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,9 +9,10 @@ from workshop_gpu.conductor.looked import look_at
 from workshop_gpu.conductor.orders import Evict, Load, Order
 from workshop_gpu.conductor.placement import Option
 from workshop_gpu.conductor.placing import Ask
-from workshop_gpu.conductor.queue import Key
+from workshop_gpu.conductor.queue import END, Key
 from workshop_gpu.conductor.records import Device, Job, State
 from workshop_gpu.conductor.room import Claim, Room
+from workshop_gpu.conductor.states import SlotState
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,7 @@ class Look:
         self.free = [device for device in self.devices if device.can_transfer]
         self.resting = set(state.lanes.idle()) - state.closed.keys()
         self.room = Room(state, now)
+        self._firsts: dict[str, Key] = {}
         self.closed: dict[str, Closed] = {}
         self.reserved: set[str] = set()
         self.useless: set[tuple[str, str]] = set()
@@ -50,10 +51,10 @@ class Look:
         self.without_room: set[str] = set()
         """Models for whose jobs no device has room."""
 
-    @cached_property
-    def making_room(self) -> Counter[str]:
-        """How many devices make room for each model."""
-        return Counter(self.state.making_room.values())
+    def making_room(self, model: str) -> list[str]:
+        """The devices that make room for the model."""
+        making = self.state.making_room
+        return [name for name, each in making.items() if each == model] if making else []
 
     def claim(self, job: Job) -> Claim:
         """What the job may claim."""
@@ -101,6 +102,19 @@ class Look:
         """The device is kept for the claim, unless it is for another."""
         if device not in self.closed and claim.rank is not None:
             self.closed[device] = Closed(claim.rank, claim.due_key, ready_s)
+
+    def first_key_on(self, device: Device) -> Key:
+        """The place of the first who could begin on the device, now or when it is free."""
+        first = self._firsts.get(device.name)
+        if first is None:
+            keys = [
+                self.state.queue.first_key(slot.model)
+                for slot in device.slots.values()
+                if slot.state is SlotState.READY
+            ]
+            first = min((key for key in keys if key is not None), default=END)
+            self._firsts[device.name] = first
+        return first
 
     def free_in_s(self, device: Device) -> float:
         """Seconds until what runs there should have ended; infinite where nobody knows."""

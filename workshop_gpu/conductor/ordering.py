@@ -5,13 +5,15 @@ from workshop_gpu.conductor.queue import Key
 from workshop_gpu.conductor.records import NOT_IN_LINE, Job, State
 from workshop_gpu.conductor.room import LOADS_WORTH
 from workshop_gpu.conductor.states import Priority
-from workshop_gpu.conductor.timers import Alarm
 
 MOST_MARKED = 32
 """Of the jobs that are overtaken at once, so many of each model are marked; those behind them
 are when they come to the front."""
 
-_MOST_RINGING = 32
+_MOST_DUE = 32
+_MOST_RISING = 8
+"""Where the time of many has come at once, the rest follow with later events."""
+
 _TICK_S = 1.0
 """Time is told about so often: a job falls due with the last time before its patience is over, not
 with the first one after it."""
@@ -81,7 +83,7 @@ class Ordering:
             if job.overtaken_s is None:
                 job.overtaken_s = now
                 due_s = now + max(0.0, patience_s - ahead_s - _TICK_S)
-                self._state.timers.set(due_s, job.sequence, Alarm.DUE, job.id)
+                self._state.dues.set(due_s, job.sequence, job.id)
             ahead_s += job.cost_s
 
     def patience_s(self, model: str) -> float:
@@ -92,18 +94,19 @@ class Ordering:
         return patience_s if load_s is None else min(patience_s, LOADS_WORTH * load_s)
 
     def time_passed(self, now: float) -> None:
-        """Jobs rise and fall due. Where many do at once, the rest follow with later events."""
-        for alarm, name in self._state.timers.ringing(now, _MOST_RINGING):
-            job = self._state.queue.get(name)
-            if job is None:
-                continue
-            if alarm is Alarm.RISE:
+        """Jobs rise and fall due."""
+        queue = self._state.queue
+        for name in self._state.dues.ringing(now, _MOST_DUE):
+            job = queue.get(name)
+            if job is not None and job.overtaken_s is not None:
+                queue.fall_due(job)
+        for name in self._state.rises.ringing(now, _MOST_RISING):
+            job = queue.get(name)
+            if job is not None:
                 before = job.key
                 self._count_rank(job, now)
-                self._state.queue.move(job, before)
+                queue.move(job, before)
                 self.pay(job.participant)
-            elif job.overtaken_s is not None:
-                self._state.queue.fall_due(job)
 
     def _count_rank(self, job: Job, now: float) -> None:
         rise_s = self._state.settings.rise_s
@@ -111,4 +114,4 @@ class Ordering:
         job.rank = rank(job.priority, waited_s, rise_s)
         if rise_s > 0 and job.rank > 0:
             rises_s = job.submitted_s + (int(waited_s / rise_s) + 1) * rise_s
-            self._state.timers.set(rises_s, job.sequence, Alarm.RISE, job.id)
+            self._state.rises.set(rises_s, job.sequence, job.id)

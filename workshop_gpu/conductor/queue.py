@@ -17,6 +17,11 @@ Key = tuple[int, int, float, int, int]
 that no other job has. The smallest goes first."""
 
 
+BEGIN: Key = (-1, 0, 0.0, 0, 0)
+END: Key = (1 << 60, 0, 0.0, 0, 0)
+"""Places before and behind those of all jobs."""
+
+
 class Queued(Protocol):
     """What the queue needs to know of a job."""
 

@@ -349,7 +349,10 @@ class State:
     lanes: Lanes = field(default_factory=Lanes)
     making_room: dict[str, str] = field(default_factory=dict)
     """Devices that make room, each with the model for which it does."""
-    timers: Timers = field(default_factory=Timers)
+    rises: Timers = field(default_factory=Timers)
+    """When waiting jobs rise one class."""
+    dues: Timers = field(default_factory=Timers)
+    """When the patience of those who are overtaken is over."""
     without_room: set[str] = field(default_factory=set)
     """Models for whose jobs there is no room at the moment."""
     shortages: Shortages = field(default_factory=Shortages)

@@ -8,12 +8,8 @@ from workshop_gpu.conductor.events import PartBytes
 from workshop_gpu.conductor.eviction import Candidate, Standing, choose
 from workshop_gpu.conductor.looked import look_at
 from workshop_gpu.conductor.placement import Option
-from workshop_gpu.conductor.queue import Key
+from workshop_gpu.conductor.queue import BEGIN, END, Key
 from workshop_gpu.conductor.records import Device, Slot, State
-
-_BEGIN: Key = (-1, 0, 0.0, 0, 0)
-_END: Key = (1 << 60, 0, 0.0, 0, 0)
-"""Places before and behind those of all jobs."""
 
 LOADS_WORTH = 6.0
 """Patience and residency save loads: where a load's seconds are known, neither lasts longer than
@@ -87,12 +83,12 @@ class Room:
         (the same ones whenever it is asked)."""
         if self._farthest is None:
             firsts = [
-                _END if first is None else first
+                END if first is None else first
                 for device in devices
                 for slot, first in self._may_leave(device)
                 if not slot.running
             ]
-            self._farthest = max(firsts, default=_BEGIN)
+            self._farthest = max(firsts, default=BEGIN)
         return claim.goes_before(self._farthest)
 
     def within_reach(self, device: Device, claim: Claim) -> list[Slot]:
