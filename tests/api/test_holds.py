@@ -1,6 +1,8 @@
 import pytest
 
 from tests.api.people import Person
+from workshop_gpu.api.holds import owns
+from workshop_gpu.host.records import Participant
 
 
 def test_a_hold_is_taken_renewed_and_dropped(person):
@@ -82,3 +84,12 @@ def test_a_bad_hold_is_refused(person, body, status, kind):
     got, error = person.refused("POST", "api/holds", json=body)
     assert (got, error["kind"]) == (status, kind)
     assert person.get("api/holds") == {"holds": []}
+
+
+def test_two_kernels_of_one_participant_have_no_say_in_each_others_holds():
+    one, other, browser = (Participant("ada", "Ada", kernel) for kernel in ("one", "other", None))
+    assert owns(one, "ada", "one")
+    assert not owns(other, "ada", "one")
+    assert owns(browser, "ada", "one")
+    assert not owns(Participant("bob", "Bob", None), "ada", "one")
+    assert not owns(one, "ada", None)

@@ -159,10 +159,16 @@ class Crowd(RuleBasedStateMachine):
     def take_hold(self, who: str, model: str, ttl_s: float) -> None:
         self.ask(events.HoldTaken(self.new_id("hold"), who, f"k-{who}", model, ttl_s))
 
-    @rule(number=numbers, drop=st.booleans())
-    def change_hold(self, number: int, drop: bool) -> None:
+    @rule(number=numbers, who=people, drop=st.booleans())
+    def change_hold(self, number: int, who: str, drop: bool) -> None:
         hold = self.some_id("hold", number)
-        self.ask(events.HoldDropped(hold) if drop else events.HoldRenewed(hold, 20.0))
+        if drop:
+            self.ask(events.HoldDropped(hold))
+            return
+        view = self.out.holds.get(hold)
+        if self.ask(events.HoldRenewed(hold, f"k-{who}", 20.0)) is None:
+            assert view is not None
+            assert view.kernel == f"k-{who}", "another kernel's hold was renewed"
 
     @rule(
         who=people,

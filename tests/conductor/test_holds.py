@@ -27,12 +27,12 @@ def test_a_hold_ends_when_its_time_is_over() -> None:
     room = stage()
     room.hold("a", ttl_s=60.0)
     room.later(59.0)
-    room.tell(events.HoldRenewed("hold", 60.0))
+    room.tell(events.HoldRenewed("hold", "kernel-ada", 60.0))
     room.later(59.0)
     assert room.conductor.hold("hold", room.now).expires_in_s == 1.0
     new = room.later(1.0)
     assert [e.ended for e in new if isinstance(e, effects.AnnounceHold)] == ["its time was over"]
-    assert room.refused(events.HoldRenewed("hold", 60.0)).kind == "hold_ended"
+    assert room.refused(events.HoldRenewed("hold", "kernel-ada", 60.0)).kind == "hold_ended"
     with pytest.raises(HoldEnded):
         room.conductor.hold("hold", room.now)
 
@@ -41,7 +41,17 @@ def test_a_hold_whose_time_is_over_is_not_renewed_even_before_the_tick() -> None
     room = stage()
     room.hold("a", ttl_s=60.0)
     room.now += 60.0
-    assert room.refused(events.HoldRenewed("hold", 60.0)).kind == "hold_ended"
+    assert room.refused(events.HoldRenewed("hold", "kernel-ada", 60.0)).kind == "hold_ended"
+
+
+def test_another_kernel_cannot_renew_it_not_even_one_of_the_same_participant() -> None:
+    room = stage()
+    room.hold("a", "ada", ttl_s=60.0)
+    for kernel in ("kernel-bob", "another kernel of ada", None):
+        assert room.refused(events.HoldRenewed("hold", kernel, 600.0)).kind == "hold_unknown"
+    assert room.conductor.hold("hold", room.now).expires_in_s == 60.0
+    room.tell(events.HoldRenewed("hold", "kernel-ada", 600.0))
+    assert room.conductor.hold("hold", room.now).expires_in_s == 600.0
 
 
 def test_unknown_and_ended_holds_are_told_apart() -> None:
@@ -50,7 +60,7 @@ def test_unknown_and_ended_holds_are_told_apart() -> None:
     room.tell(events.HoldDropped("hold"))
     assert room.refused(events.HoldDropped("hold")).kind == "hold_ended"
     assert room.refused(events.HoldDropped("other")).kind == "hold_unknown"
-    assert room.refused(events.HoldRenewed("other", 60.0)).kind == "hold_unknown"
+    assert room.refused(events.HoldRenewed("other", "kernel-ada", 60.0)).kind == "hold_unknown"
     with pytest.raises(HoldUnknown):
         room.conductor.hold("other", room.now)
 
@@ -156,7 +166,7 @@ def test_a_hold_without_a_time_to_live_is_refused(ttl_s: float) -> None:
     event = events.HoldTaken("hold", "ada", "kernel", "a", ttl_s)
     assert room.refused(event).kind == "invalid_request"
     room.hold("a")
-    assert room.refused(events.HoldRenewed("hold", ttl_s)).kind == "invalid_request"
+    assert room.refused(events.HoldRenewed("hold", "kernel-ada", ttl_s)).kind == "invalid_request"
 
 
 def test_a_hold_on_what_cannot_be_loaded_is_refused() -> None:

@@ -9,6 +9,7 @@ from workshop_gpu.api.handler import WorkshopHandler
 from workshop_gpu.api.schemas import HoldList, HoldRequest, RenewRequest
 from workshop_gpu.api.views import hold_of
 from workshop_gpu.conductor.errors import HoldUnknown, InvalidRequest
+from workshop_gpu.host.records import Participant
 
 MAX_TTL_S = 3600.0
 
@@ -18,6 +19,12 @@ def checked_ttl(ttl_s: float) -> float:
     if not (math.isfinite(ttl_s) and 1.0 <= ttl_s <= MAX_TTL_S):
         raise InvalidRequest("ttl_s", f"{ttl_s} is not between 1 and {MAX_TTL_S:.0f} seconds")
     return ttl_s
+
+
+def owns(asker: Participant, participant: str, kernel: str | None) -> bool:
+    """Whether what this participant has with this kernel is the asker's: another kernel of the
+    same participant has no say in it, the participant without a kernel (in the browser) has."""
+    return asker.id == participant and asker.kernel in (None, kernel)
 
 
 class HoldsHandler(WorkshopHandler):
@@ -51,7 +58,7 @@ class HoldHandler(WorkshopHandler):
     async def put(self, hold: str) -> None:
         ttl_s = checked_ttl(self.body(RenewRequest).ttl_s)
         self._check_mine(hold)
-        self.answer(hold_of(self.runtime.renew_hold(hold, ttl_s)))
+        self.answer(hold_of(self.runtime.renew_hold(hold, self.participant, ttl_s)))
 
     @authenticated
     @authorized
@@ -63,5 +70,6 @@ class HoldHandler(WorkshopHandler):
 
     def _check_mine(self, hold: str) -> None:
         """Raises HoldUnknown, or HoldEnded for one that was this participant's."""
-        if self.runtime.hold(hold).participant != self.participant.id:
+        view = self.runtime.hold(hold)
+        if not owns(self.participant, view.participant, view.kernel):
             raise HoldUnknown(hold)

@@ -8,7 +8,7 @@ from jupyter_server.auth.decorator import authorized
 from tornado.web import authenticated
 
 from workshop_gpu.api.handler import WorkshopHandler
-from workshop_gpu.api.holds import checked_ttl
+from workshop_gpu.api.holds import checked_ttl, owns
 from workshop_gpu.api.schemas import RenewRequest, ReservationList, ReservationRequest
 from workshop_gpu.conductor.effects import ReservationView
 from workshop_gpu.conductor.errors import ReservationUnknown
@@ -66,7 +66,7 @@ class ReservationHandler(ReservingHandler):
     @authorized
     async def delete(self, reservation: str) -> None:
         view = self.reservations.get(reservation)
-        others = view.participant != self.participant.id
+        others = not owns(self.participant, view.participant, view.kernel)
         if others and not await self.is_admin():
             raise ReservationUnknown(reservation)
         self.reservations.drop(reservation)
@@ -76,5 +76,5 @@ class ReservationHandler(ReservingHandler):
         self.finish()
 
     def _check_mine(self, view: ReservationView) -> None:
-        if view.participant != self.participant.id:
+        if not owns(self.participant, view.participant, view.kernel):
             raise ReservationUnknown(view.reservation)

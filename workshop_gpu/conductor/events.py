@@ -289,9 +289,11 @@ class HoldTaken(Event, frozen=True):
 
 
 class HoldRenewed(Event, frozen=True):
-    """Refused with HoldUnknown or HoldEnded."""
+    """By the kernel that took it. Refused with InvalidRequest, HoldUnknown (also where it is
+    another kernel's, be it the same participant's) or HoldEnded."""
 
     hold: str
+    kernel: str | None
     ttl_s: float
 
 

@@ -3,7 +3,7 @@
 from workshop_gpu.conductor import admission
 from workshop_gpu.conductor.changes import Changes
 from workshop_gpu.conductor.effects import AnnounceHold, AnnouncePolicy
-from workshop_gpu.conductor.errors import JobEnded, JobUnknown
+from workshop_gpu.conductor.errors import HoldUnknown, JobEnded, JobUnknown
 from workshop_gpu.conductor.events import (
     EvictionAsked,
     HoldDropped,
@@ -107,6 +107,8 @@ class Requests:
 
     def _renew(self, event: HoldRenewed, now: float) -> None:
         hold = admission.living_hold(self._state, event.hold, now)
+        if hold.kernel != event.kernel:
+            raise HoldUnknown(event.hold)
         admission.check_ttl(event.ttl_s)
         hold.expires_s = now + event.ttl_s
         self._changes.effects.append(AnnounceHold(hold_view(hold, now)))

@@ -298,8 +298,8 @@ class Runtime:
         self._ask(events.HoldTaken(hold, participant.id, participant.kernel, model, ttl_s))
         return self.hold(hold)
 
-    def renew_hold(self, hold: str, ttl_s: float) -> effects.HoldView:
-        self._ask(events.HoldRenewed(hold, ttl_s))
+    def renew_hold(self, hold: str, participant: Participant, ttl_s: float) -> effects.HoldView:
+        self._ask(events.HoldRenewed(hold, participant.kernel, ttl_s))
         return self.hold(hold)
 
     def drop_hold(self, hold: str) -> None:
