@@ -1,6 +1,6 @@
 """What the components of a model are for, and which weights repeat, from headers."""
 
-from workshop_gpu.catalogue.blocks import blocks_of
+from workshop_gpu.catalogue.blocks import blocks_of, layers_of
 from workshop_gpu.catalogue.catalogue import Catalogue
 from workshop_gpu.catalogue.pipeline_folder import Component
 from workshop_gpu.catalogue.roles import lacks_of, role_of, roles_of
@@ -32,18 +32,32 @@ def test_repeated_blocks_are_those_of_the_outermost_list_in_their_order() -> Non
     assert blocks_of(tensors) == (22, 3, 5, 6)
 
 
+def test_the_layers_in_blocks_are_known_by_what_they_are_called() -> None:
+    tensors = [
+        ("proj_out.weight", 100),
+        ("blocks.0.attn.to_q.weight", 10),
+        ("blocks.0.attn.to_q.bias", 1),
+        ("blocks.0.scale_shift_table", 3),
+        ("blocks.1.attn.to_q.weight", 9),
+        ("blocks.1.scale_shift_table", 4),
+        ("convolutions.0.weight", 8),
+        ("convolutions.0.bias", 5),
+    ]
+    assert layers_of(tensors) == (13, 7)
+
+
 def test_the_roles_of_two_components_are_one() -> None:
     found = roles_of(
         [
-            Component("transformer", 50, (20, 20)),
-            Component("transformer_2", 60, (25, 25)),
-            Component("vae", 9, (1, 1)),
+            Component("transformer", 50, (20, 20), layer_bytes=7, loose_bytes=1),
+            Component("transformer_2", 60, (25, 25), layer_bytes=9, loose_bytes=2),
+            Component("vae", 9, (1, 1), layer_bytes=1),
             Component("text_encoder", 5, (2, 2)),
         ]
     )
     assert found == (
         RoleBytes(ENCODERS, 5, (2, 2)),
-        RoleBytes(DENOISER, 110, (20, 20, 25, 25)),
+        RoleBytes(DENOISER, 110, (20, 20, 25, 25), 9, 3),
         RoleBytes(VAE, 9),
     )
 

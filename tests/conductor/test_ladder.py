@@ -31,7 +31,7 @@ from workshop_gpu.conductor.working_memory import Activations
 ENCODER_BLOCKS = (14_000_000,) * 12 + (39_000_000,) * 32 + (386_000_000,) * 24
 LARGE = (
     RoleBytes(ENCODERS, 11_160_000_000, ENCODER_BLOCKS),
-    RoleBytes(DENOISER, 16_120_000_000, (415_000_000,) * 38),
+    RoleBytes(DENOISER, 16_120_000_000, (415_000_000,) * 38, layer_bytes=71_000_000),
     RoleBytes(VAE, 170_000_000),
 )
 
@@ -404,6 +404,12 @@ def test_virtual_vram_is_streamed_though_there_is_room() -> None:
     assert ordered(made).buffers == 3
 
 
+def test_the_swap_space_is_what_the_buffers_hold() -> None:
+    made = stage(laddered(memory=MemorySettings(swap_space_bytes=900_000_000, prefetch=2)), gb=24)
+    made.submit("large")
+    assert (ordered(made).buffers, ordered(made).buffer_bytes) == (3, 300_000_000)
+
+
 def test_a_cap_is_a_smaller_card() -> None:
     made = stage(laddered(memory=MemorySettings(max_vram_bytes=16 * GB)))
     made.submit("large")
@@ -423,6 +429,12 @@ def _holders(made: Stage) -> tuple[effects.Holder, ...]:
         (MemorySettings(swap_device="gpu7"), "swap_device", ""),
         (MemorySettings(swap_device="gpu0"), "swap_device", ""),
         (MemorySettings(swap_space_bytes=100 * GB), "swap_space_gb", "most_bytes"),
+        (MemorySettings(swap_space_bytes=GB // 10), "swap_space_gb", "least_bytes"),
+        (
+            MemorySettings(swap_space_bytes=GB // 5, max_vram_bytes=GB // 8),
+            "max_vram_gb",
+            "least_bytes",
+        ),
         (MemorySettings(max_vram_bytes=GB // 2), "max_vram_gb", "least_bytes"),
     ],
 )

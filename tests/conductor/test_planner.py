@@ -4,6 +4,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from workshop_gpu.conductor.ladder import (
     MODES,
@@ -188,6 +189,33 @@ def test_the_buffers_of_a_streamed_rung_are_counted() -> None:
     assert plan.weights_bytes == 16_120_000_000 - 38 * 415_000_000 + 2 * 415_000_000
 
 
+@pytest.mark.parametrize(
+    ("buffer_bytes", "buffers_bytes", "staying_bytes"),
+    [
+        (0, 2 * 415_000_000, 0),
+        (900_000_000, 2 * 900_000_000, 0),
+        (100_000_000, 2 * 100_000_000, 38 * 1_000),
+        (10_000_000, 2 * 71_000_000, 38 * 1_000),
+    ],
+)
+def test_the_size_of_buffers_decides_what_they_take_and_what_of_blocks_stays(
+    buffer_bytes: int, buffers_bytes: int, staying_bytes: int
+) -> None:
+    blocks, rest = (415_000_000,) * 38, 350_000_000
+    denoiser = RoleBytes(DENOISER, sum(blocks) + rest, blocks, 71_000_000, 38 * 1_000)
+    question = structs.replace(
+        ask(9, roles=(LARGE[0], denoiser, LARGE[2])), buffer_bytes=buffer_bytes
+    )
+    plan = named(question, "all-streamed")
+    assert plan.placement.buffer_bytes == buffer_bytes
+    assert plan.weights_bytes == rest + staying_bytes + buffers_bytes
+
+
+def test_blocks_whose_layers_nobody_knows_count_as_a_whole() -> None:
+    plan = named(structs.replace(ask(9), buffer_bytes=100_000_000), "all-streamed")
+    assert plan.weights_bytes == 16_120_000_000 - 36 * 415_000_000
+
+
 def test_a_rung_that_was_measured_is_believed() -> None:
     question = ask(
         24, Speeds(0.193, 54.6e9, ((RESIDENT.name, 9.0),)), by_kind=(("resident", 7 * GB),)
@@ -255,6 +283,7 @@ BLOCKS = st.lists(st.integers(1, GB), max_size=60).map(tuple)
     units=st.integers(1, 16 * MEGAPIXEL),
     step_s=st.floats(0.001, 10.0),
     bus=st.floats(1e9, 1e11),
+    buffer_bytes=st.sampled_from([0, 0, 10_000_000, 3 * GB]),
 )
 def test_no_plan_promises_what_it_cannot_keep(
     encoders: int,
@@ -266,16 +295,17 @@ def test_no_plan_promises_what_it_cannot_keep(
     units: int,
     step_s: float,
     bus: float,
+    buffer_bytes: int,
 ) -> None:
     """Of any model and card: what fits is within the room, no peak is above the promise, nothing
     is faster than all on the device, and more room never makes a job slower."""
     roles = (
         RoleBytes(ENCODERS, encoders + sum(layers), layers),
-        RoleBytes(DENOISER, sum(blocks) + rest, blocks),
+        RoleBytes(DENOISER, sum(blocks) + rest, blocks, max(blocks, default=0) // 3),
         RoleBytes(VAE, vae),
     )
     speeds = Speeds(step_s, bus)
-    question = ask(room / GB, speeds, roles, units)
+    question = structs.replace(ask(room / GB, speeds, roles, units), buffer_bytes=buffer_bytes)
     plans = plan_all(question)
     for plan in plans:
         assert (plan.problem == "") == (plan.needed_bytes <= question.room_bytes)
@@ -284,7 +314,8 @@ def test_no_plan_promises_what_it_cannot_keep(
         assert plan.working_bytes >= 0
         assert plan.placement.streamed_bytes <= sum(blocks)
         assert plan.job_s >= 28 * step_s * 0.999
-    narrow, wide = best(plans), best(plan_all(ask(room / GB + 5, speeds, roles, units)))
+    roomy = structs.replace(question, room_bytes=question.room_bytes + 5 * GB)
+    narrow, wide = best(plans), best(plan_all(roomy))
     if narrow is not None:
         assert wide is not None
         if wide.placement.exact == narrow.placement.exact:

@@ -22,13 +22,13 @@ class Watched:
         return getattr(self._lane, name)
 
 
-def units_in_host_memory(net: Any) -> list[Any]:
+def units_in_host_memory(net: Any, buffer_bytes: int = 0) -> list[Any]:
     """The net's blocks that can be streamed; all its weights are now one part in host memory."""
     from workshop_gpu.worker.host_copy import OwnCopy
     from workshop_gpu.worker.layout import bind, split
-    from workshop_gpu.worker.placements import units_of
     from workshop_gpu.worker.pool import Part
     from workshop_gpu.worker.skeletons import captured
+    from workshop_gpu.worker.units import units_of
 
     weights, _ = split(captured(net))
     host = OwnCopy(weights.size_bytes)
@@ -37,10 +37,12 @@ def units_in_host_memory(net: Any) -> list[Any]:
     bind(weights, host.tensor())
     for piece, source in zip(weights.pieces, given, strict=True):
         piece.slots[0].tensor.data.copy_(source)
-    return units_of(net, part, weights)
+    return units_of(net, part, weights, buffer_bytes)
 
 
-def streamed(*nets: Any, share: float = 1.0, buffers: int = 2) -> tuple[Any, Watched]:
+def streamed(
+    *nets: Any, share: float = 1.0, buffers: int = 2, buffer_bytes: int = 0
+) -> tuple[Any, Watched]:
     """The rotation of so much of all blocks of these nets."""
     import torch
 
@@ -48,9 +50,10 @@ def streamed(*nets: Any, share: float = 1.0, buffers: int = 2) -> tuple[Any, Wat
     from workshop_gpu.worker.placements import streaming_in
     from workshop_gpu.worker.streaming import Rotation
 
-    units = [unit for net in nets for unit in units_in_host_memory(net)]
+    units = [unit for net in nets for unit in units_in_host_memory(net, buffer_bytes)]
     wanted_bytes = int(share * sum(unit.size_bytes for unit in units))
-    plan = streaming_in(Placement(streamed_bytes=wanted_bytes, buffers=buffers), units)
+    placement = Placement(streamed_bytes=wanted_bytes, buffers=buffers, buffer_bytes=buffer_bytes)
+    plan = streaming_in(placement, units)
     memories = [torch.empty(plan.buffer_bytes, dtype=torch.uint8) for _ in range(plan.buffers)]
     lane = Watched()
     return Rotation(plan.all_units, memories, lane), lane

@@ -37,6 +37,13 @@ EXACT = {
     "encoders streamed": Placement(streamed=(ENCODERS,)),
     "encoders streamed by one buffer": Placement(streamed=(ENCODERS,), buffers=1),
     "everything streamed": Placement(streamed=(ENCODERS,), staged=(VAE,), streamed_bytes=ALL),
+    "layer by layer": Placement(streamed_bytes=ALL, buffer_bytes=6_000),
+    "small blocks together": Placement(
+        streamed=(ENCODERS,), streamed_bytes=ALL, buffer_bytes=40_000
+    ),
+    "some streamed in pieces of one size": Placement(
+        streamed_bytes=100_000, buffer_bytes=9_000, buffers=3
+    ),
     "staged and streamed": Placement(staged=(ENCODERS, VAE), streamed_bytes=ALL),
 }
 SLICED_BOUND = 2e-5
@@ -153,6 +160,14 @@ def test_what_a_model_takes_is_told_by_role_and_moment(folder: Path, pool: FakeP
     assert streamed.weights_bytes == whole_bytes - sum(blocks) + buffers_bytes
     assert streamed.roles == tuple(roles.values())
 
+    for size_bytes in (3_000, 20_000, 10**6):
+        placement = Placement(streamed_bytes=ALL, buffer_bytes=size_bytes)
+        model = load(worker, folder, placement)
+        role = roles[DENOISER]
+        assert model.placement.streamed_bytes >= role.streamable_bytes(size_bytes)
+        most_bytes = 2 * role.unit_bytes(size_bytes) - role.streamable_bytes(size_bytes)
+        assert model.weights_bytes <= whole_bytes + most_bytes, "no more than a plan counts with"
+
     passing = load(worker, folder, EXACT["encoders streamed"])
     assert passing.placement.streamed == (ENCODERS,)
     buffers_bytes = 2 * max(layers)
@@ -196,6 +211,7 @@ def test_a_limit_on_the_weights_is_kept_before_anything_comes(folder: Path, pool
         (Placement(on_cpu=(VAE,)), "only encoders"),
         (Placement(streamed=(VAE,)), "only encoders"),
         (Placement(streamed=(ENCODERS,), buffers=0), "at least 1"),
+        (Placement(streamed_bytes=1, buffer_bytes=-1), "negative"),
         (Placement(streamed_bytes=-1), "negative"),
         (Placement(streamed_bytes=1, buffers=0), "at least 1"),
         (Placement(source="gpu7"), "cannot come from gpu7"),

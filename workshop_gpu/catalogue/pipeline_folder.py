@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from workshop_gpu.catalogue import gguf_header
-from workshop_gpu.catalogue.blocks import blocks_of
+from workshop_gpu.catalogue.blocks import blocks_of, layers_of
 from workshop_gpu.catalogue.safetensors_header import BrokenFile, tensor_bytes
 from workshop_gpu.conductor.rungs import main_denoiser
 
@@ -43,13 +43,16 @@ class PipelineIndex(msgspec.Struct, frozen=True):
 
 class Component(msgspec.Struct, frozen=True):
     """A named part of a pipeline; `loaded_bytes` is what its weights take once loaded, of which
-    `blocks_bytes` are those of its repeated blocks. `class_name` is its class in its library
-    ("": not known)."""
+    `blocks_bytes` are those of its repeated blocks, with `layer_bytes` for their largest layer and
+    `loose_bytes` for what of them is in no layer. `class_name` is its class in its library ("": not
+    known)."""
 
     name: str
     loaded_bytes: int
     blocks_bytes: tuple[int, ...] = ()
     class_name: str = ""
+    layer_bytes: int = 0
+    loose_bytes: int = 0
 
 
 def pipeline_class(folder: Path) -> str:
@@ -81,26 +84,29 @@ def _components(
         if not (part / "config.json").is_file():
             raise Incomplete(f"{name}/config.json is missing in {folder}")
         if gguf and name == quantized:
-            yield _from_gguf(name, gguf, float_bytes)
-            continue
-        try:
-            tensors = [
-                each
-                for file in _weight_files(part, library, variant)
-                for each in tensor_bytes(file, float_bytes)
-            ]
-        except BrokenFile as broken:
-            raise Incomplete(f"{name}/{broken}") from None
+            tensors = _in_gguf(gguf, float_bytes)
+        else:
+            tensors = _in_folder(part, library, variant, float_bytes)
         size = sum(size for _, size in tensors)
-        yield Component(name, size, blocks_of(tensors), class_name)
+        yield Component(name, size, blocks_of(tensors), class_name, *layers_of(tensors))
 
 
-def _from_gguf(name: str, gguf: Path, float_bytes: int) -> Component:
+def _in_folder(part: Path, library: str, variant: str, float_bytes: int) -> list[tuple[str, int]]:
     try:
-        tensors = gguf_header.tensor_bytes(gguf, float_bytes)
+        return [
+            each
+            for file in _weight_files(part, library, variant)
+            for each in tensor_bytes(file, float_bytes)
+        ]
+    except BrokenFile as broken:
+        raise Incomplete(f"{part.name}/{broken}") from None
+
+
+def _in_gguf(gguf: Path, float_bytes: int) -> list[tuple[str, int]]:
+    try:
+        return gguf_header.tensor_bytes(gguf, float_bytes)
     except BrokenFile as broken:
         raise Incomplete(str(broken)) from None
-    return Component(name, sum(size for _, size in tensors), blocks_of(tensors))
 
 
 def has_weights(class_name: str) -> bool:

@@ -28,7 +28,10 @@ def roles_of(components: Iterable[Component]) -> tuple[RoleBytes, ...]:
         blocks = tuple(size for each in own for size in each.blocks_bytes)
         size = sum(each.loaded_bytes for each in own)
         if size:
-            found.append(RoleBytes(role, size, () if role == VAE else blocks))
+            layer_bytes = max(each.layer_bytes for each in own)
+            loose_bytes = sum(each.loose_bytes for each in own)
+            streamable = (blocks, layer_bytes, loose_bytes) if role != VAE else ()
+            found.append(RoleBytes(role, size, *streamable))
     return tuple(found)
 
 

@@ -6,7 +6,16 @@ from workshop_gpu.conductor.errors_placement import InvalidPlacement, NotRepeata
 from workshop_gpu.conductor.ladder import AUTO, Streams, names, rung_named
 from workshop_gpu.conductor.placement import never_fits
 from workshop_gpu.conductor.planner import least
-from workshop_gpu.conductor.planning import HOST, Size, has_ladder, plans, roles_of, rungs_for
+from workshop_gpu.conductor.planning import (
+    HOST,
+    Size,
+    buffer_bytes_for,
+    buffers_for,
+    has_ladder,
+    plans,
+    roles_of,
+    rungs_for,
+)
 from workshop_gpu.conductor.records import State
 from workshop_gpu.conductor.rungs import (
     DENOISER,
@@ -90,6 +99,7 @@ def _check_sizes(state: State, model: str) -> None:
     denoiser = next((role for role in roles_of(state, model) if role.role == DENOISER), None)
     blocks = denoiser.blocks_bytes if denoiser else ()
     in_all, largest = sum(blocks), max(blocks, default=0)
+    buffers, layer_bytes = buffers_for(memory), denoiser.layer_bytes if denoiser else 0
     if memory.virtual_vram_bytes > in_all:
         raise InvalidPlacement(
             model,
@@ -111,13 +121,23 @@ def _check_sizes(state: State, model: str) -> None:
             f"{gigabytes(max(cards))}; two blocks of this model take {gigabytes(2 * largest)}",
             most_bytes=max(cards),
         )
-    if memory.max_vram_bytes and memory.max_vram_bytes < 2 * largest:
+    if 0 < memory.swap_space_bytes < buffers * layer_bytes:
+        raise InvalidPlacement(
+            model,
+            "swap_space_gb",
+            f"{gigabytes(memory.swap_space_bytes)} do not hold {buffers} of the model's largest "
+            f"layers: at least {gigabytes(buffers * layer_bytes)}",
+            least_bytes=buffers * layer_bytes,
+        )
+    piece = denoiser.unit_bytes(buffer_bytes_for(memory)) if denoiser else 0
+    if memory.max_vram_bytes and memory.max_vram_bytes < buffers * piece:
+        what = "layers" if piece < largest else "blocks"
         raise InvalidPlacement(
             model,
             "max_vram_gb",
-            f"{gigabytes(memory.max_vram_bytes)} do not hold two of the model's largest blocks: "
-            f"at least {gigabytes(2 * largest)}",
-            least_bytes=2 * largest,
+            f"{gigabytes(memory.max_vram_bytes)} do not hold {buffers} of the model's largest "
+            f"{what}: at least {gigabytes(buffers * piece)}",
+            least_bytes=buffers * piece,
         )
 
 

@@ -58,8 +58,9 @@ class Speeds(msgspec.Struct, frozen=True):
 class Question(msgspec.Struct, frozen=True):
     """What a plan is wanted for: a model, a job of it, and the room on a device.
 
-    `buffers` and `source` are the placement's. `streamed_bytes` above 0 are streamed in any case
-    on rungs that stream. `lacks`: what of "tiled" and "sliced" the model cannot do.
+    `buffers`, `buffer_bytes` and `source` are the placement's. `streamed_bytes` above 0 are
+    streamed in any case on rungs that stream. `lacks`: what of "tiled" and "sliced" the model
+    cannot do.
     """
 
     roles: tuple[RoleBytes, ...]
@@ -68,6 +69,7 @@ class Question(msgspec.Struct, frozen=True):
     steps: int
     speeds: Speeds
     buffers: int = 2
+    buffer_bytes: int = 0
     source: str = ""
     streamed_bytes: int = 0
     lacks: tuple[str, ...] = ()
@@ -163,24 +165,25 @@ def plan_of(question: Question, placement: Placement, rung: Rung | None = None) 
 def _streamed_bytes(question: Question, rung: Rung) -> int:
     """As few as the room asks for, the buffers won back first; one block at least, because a rung
     that streams nothing would be another one. 0: all blocks take no more than the buffers."""
-    blocks = _blocks(question.roles, DENOISER)
-    in_all, largest = sum(blocks), max(blocks, default=0)
+    denoiser = _role(question.roles, DENOISER)
     if not _worth_streaming(question, DENOISER):
         return 0
+    in_all = denoiser.streamable_bytes(question.buffer_bytes)
+    piece = min(denoiser.unit_bytes(question.buffer_bytes), max(denoiser.blocks_bytes))
     if rung.streams is Streams.ALL:
         return in_all
     # With one byte streamed the buffers are there, which is what has to be won back.
     missing = plan_of(question, _placed(question, rung, 1)).missing_bytes
-    return min(max(question.streamed_bytes, missing + 1, largest), in_all)
+    return min(max(question.streamed_bytes, missing + 1, piece), in_all)
 
 
 def _worth_streaming(question: Question, role: str) -> bool:
-    blocks = _blocks(question.roles, role)
-    return sum(blocks) > question.buffers * max(blocks, default=0)
+    found, size = _role(question.roles, role), question.buffer_bytes
+    return found.streamable_bytes(size) > question.buffers * found.unit_bytes(size)
 
 
-def _blocks(roles: Iterable[RoleBytes], role: str) -> tuple[int, ...]:
-    return next((each.blocks_bytes for each in roles if each.role == role), ())
+def _role(roles: Iterable[RoleBytes], role: str) -> RoleBytes:
+    return next((each for each in roles if each.role == role), RoleBytes(role, 0))
 
 
 def _placed(question: Question, rung: Rung, streamed: int) -> Placement:
@@ -194,8 +197,11 @@ def _placed(question: Question, rung: Rung, streamed: int) -> Placement:
         tiled=want.tiled and VAE in here and TILED not in question.lacks,
         sliced=want.sliced and SLICED not in question.lacks,
         streamed_bytes=streamed,
-        buffers=question.buffers if streamed or want.streamed else want.buffers,
     )
+    if streamed or want.streamed:
+        placement = msgspec.structs.replace(
+            placement, buffers=question.buffers, buffer_bytes=question.buffer_bytes
+        )
     if question.source and (streamed or placement.staged or placement.streamed):
         return msgspec.structs.replace(placement, source=question.source)
     return placement
@@ -215,8 +221,8 @@ class _Sizes:
         away = {*placement.staged, *placement.streamed, *placement.on_cpu}
         kept = sum(role.size_bytes for role in self._roles.values() if role.role not in away)
         streamed = {*placement.streamed, *((DENOISER,) if placement.streamed_bytes else ())}
-        blocks = [size for role in streamed for size in _blocks(self._roles.values(), role)]
-        buffers = placement.buffers * max(blocks, default=0)
+        pieces = [self._role(role).unit_bytes(placement.buffer_bytes) for role in streamed]
+        buffers = placement.buffers * max(pieces, default=0)
         return max(0, kept - placement.streamed_bytes) + buffers
 
     def above(self, kept: int) -> tuple[int, dict[Phase, int]]:
@@ -235,12 +241,12 @@ class _Sizes:
     def _comes(self, role: str) -> int:
         """What comes for a phase and leaves after it."""
         if role in self._placement.streamed:
-            return self._size(role) - sum(_blocks(self._roles.values(), role))
-        return self._size(role) if role in self._placement.staged else 0
+            found = self._role(role)
+            return found.size_bytes - found.streamable_bytes(self._placement.buffer_bytes)
+        return self._role(role).size_bytes if role in self._placement.staged else 0
 
-    def _size(self, role: str) -> int:
-        found = self._roles.get(role)
-        return found.size_bytes if found else 0
+    def _role(self, role: str) -> RoleBytes:
+        return self._roles.get(role) or RoleBytes(role, 0)
 
 
 def _job_s(question: Question, placement: Placement) -> float:

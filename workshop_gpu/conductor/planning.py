@@ -4,8 +4,9 @@ A model whose roles nobody knows has one placement: as a whole. All others climb
 what the instructor says of the model's memory.
 """
 
-from collections.abc import Iterable
 from typing import NamedTuple
+
+import msgspec
 
 from workshop_gpu.conductor.events import JobSubmitted
 from workshop_gpu.conductor.ladder import AUTO, PLANNED, Rung, Streams, rung_named
@@ -66,8 +67,8 @@ def roles_of(state: State, model: str) -> tuple[RoleBytes, ...]:
     roles = state.estimates.roles(state.models[model].facts) or (RoleBytes(DENOISER, 0),)
     beyond = state.weights_bytes(model) - sum(role.size_bytes for role in roles)
     return tuple(
-        RoleBytes(
-            role.role, max(sum(role.blocks_bytes), role.size_bytes + beyond), role.blocks_bytes
+        msgspec.structs.replace(
+            role, size_bytes=max(sum(role.blocks_bytes), role.size_bytes + beyond)
         )
         if role.role == DENOISER
         else role
@@ -118,20 +119,23 @@ def question_for(
         estimates.activations(model, weights_bytes, size.pixels, size.batch),
         size.steps,
         Speeds(step_s, bus, tuple(measured.items())),
-        buffers_for(memory, roles),
+        buffers_for(memory),
+        buffer_bytes_for(memory),
         "" if memory.swap_device in HOST else memory.swap_device,
         memory.virtual_vram_bytes,
         estimates.lacks(facts),
     )
 
 
-def buffers_for(memory: MemorySettings, roles: Iterable[RoleBytes]) -> int:
-    """How many blocks are on their way or in use at once: one that computes, and those that are
-    copied ahead; as many as the swap space holds, where it is given."""
-    largest = max((max(role.blocks_bytes, default=0) for role in roles), default=0)
-    if memory.swap_space_bytes and largest:
-        return max(2, memory.swap_space_bytes // largest)
+def buffers_for(memory: MemorySettings) -> int:
+    """How many pieces are on their way or in use at once: one that computes, and those that are
+    copied ahead."""
     return 1 + max(1, memory.prefetch)
+
+
+def buffer_bytes_for(memory: MemorySettings) -> int:
+    """What a buffer holds at most, where the swap space is given; 0: a block, however large."""
+    return max(1, memory.swap_space_bytes // buffers_for(memory)) if memory.swap_space_bytes else 0
 
 
 def least_bytes(state: State, model: str, size: Size) -> int:

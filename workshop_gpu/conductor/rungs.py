@@ -63,8 +63,10 @@ class Placement(msgspec.Struct, frozen=True):
     their repeated blocks only those are there that compute or come next. `on_cpu`: roles that
     compute on the CPU. `streamed_bytes`: so many bytes of the denoiser's repeated blocks, rounded
     up to whole blocks, come to the device anew at each step. All streamed blocks come through the
-    same `buffers` buffers, each as large as the largest of them. `tiled`: the VAE works tile by
-    tile and picture by picture. `sliced`: attention is computed slice by slice.
+    same `buffers` buffers, each as large as the largest of them; with `buffer_bytes` (above 0)
+    smaller blocks come together, as many as that holds, and larger ones layer by layer. `tiled`:
+    the VAE works tile by tile and picture by picture. `sliced`: attention is computed slice by
+    slice.
     `source`: the device whose memory streamed and staged weights come from ("": host memory).
     """
 
@@ -76,6 +78,7 @@ class Placement(msgspec.Struct, frozen=True):
     sliced: bool = False
     source: str = ""
     streamed: tuple[str, ...] = ()
+    buffer_bytes: int = 0
 
     @property
     def name(self) -> str:
@@ -124,9 +127,26 @@ class RoleBytes(msgspec.Struct, frozen=True):
     """What one role's weights take on the device.
 
     `blocks_bytes` are the sizes of its repeated blocks, in the order in which they run, where it
-    has any; only these can be streamed.
+    has any; only these can be streamed. `layer_bytes` is the largest layer in them (0: not known),
+    and `loose_bytes` what of them is in no layer and stays where blocks come layer by layer.
     """
 
     role: str
     size_bytes: int
     blocks_bytes: tuple[int, ...] = ()
+    layer_bytes: int = 0
+    loose_bytes: int = 0
+
+    def unit_bytes(self, buffer_bytes: int) -> int:
+        """The most that comes in one piece through buffers of this size (0: whole blocks)."""
+        largest = max(self.blocks_bytes, default=0)
+        if buffer_bytes <= 0:
+            return largest
+        if largest <= buffer_bytes:
+            return min(buffer_bytes, sum(self.blocks_bytes))
+        return max(buffer_bytes, self.layer_bytes) if self.layer_bytes else largest
+
+    def streamable_bytes(self, buffer_bytes: int) -> int:
+        """What of the blocks can come and go through buffers of this size."""
+        divided = 0 < buffer_bytes < max(self.blocks_bytes, default=0)
+        return sum(self.blocks_bytes) - (self.loose_bytes if divided else 0)

@@ -20,6 +20,20 @@ def repeated_blocks(network: Any) -> list[Any]:
     return [block for block in _inside(network) if _size_bytes(block) > 0]
 
 
+def layers(block: Any) -> list[Any]:
+    """The innermost modules with weights in a block, each of which it calls as a whole."""
+    return [each for each in dict.fromkeys(_innermost(block)) if _size_bytes(each) > 0]
+
+
+def _innermost(module: Any) -> Iterator[Any]:
+    children = list(module.children())
+    if not children or isinstance(module, torch.nn.MultiheadAttention):
+        yield module  # torch's own attention reads the weights of its layer without a call
+    else:
+        for child in children:
+            yield from _innermost(child)
+
+
 def _divided(element: Any) -> list[Any]:
     inner = _inside(element)
     return inner if inner and _mostly(inner, element) else [element]

@@ -29,12 +29,12 @@ from workshop_gpu.worker.placements import (
     Streaming,
     kept_beside,
     streaming_in,
-    units_of,
 )
 from workshop_gpu.worker.pool import Part
 from workshop_gpu.worker.protocol import ModelSource, PartBytes
 from workshop_gpu.worker.stored import Identity, replaced
 from workshop_gpu.worker.streaming import Rotation, Unit
+from workshop_gpu.worker.units import layers_of, units_of
 
 CPU = torch.device("cpu")
 
@@ -158,6 +158,15 @@ class Component:
         return self.computed_device
 
 
+def _pieces_bytes(components: Sequence[Component]) -> tuple[tuple[int, ...], int, int]:
+    """The sizes of these components' blocks, the largest layer in them, and what of them is in no
+    layer."""
+    given = [(each.module, each.part, each.weights) for each in components]
+    blocks = [unit.size_bytes for each in given for unit in units_of(*each)]
+    in_layers = [unit.size_bytes for each in given for unit in layers_of(*each)]
+    return tuple(blocks), max(in_layers, default=0), sum(blocks) - sum(in_layers)
+
+
 def streaming_of(components: Sequence[Component], placement: Placement) -> Streaming | None:
     """Which of these components' blocks come and go; None where all of them have other homes.
 
@@ -166,7 +175,11 @@ def streaming_of(components: Sequence[Component], placement: Placement) -> Strea
 
     def units(home: Home) -> list[Unit]:
         at_home = [each for each in components if each.home is home]
-        return [u for each in at_home for u in units_of(each.module, each.part, each.weights)]
+        return [
+            unit
+            for each in at_home
+            for unit in units_of(each.module, each.part, each.weights, placement.buffer_bytes)
+        ]
 
     moving = [each for each in components if each.home in (Home.STREAMED, Home.PASSING)]
     if not moving:
@@ -236,14 +249,9 @@ class OpenModel:
             own = [each for each in self.components if role_of(each.name) == role]
             parts = {id(c.part): c.part.size_bytes for c in own}
             size_bytes = sum(parts.values()) + sum(c.computed.size_bytes for c in own)
-            blocks = [
-                unit.size_bytes
-                for each in own
-                if role != VAE
-                for unit in units_of(each.module, each.part, each.weights)
-            ]
             if size_bytes:
-                found.append(RoleBytes(role, size_bytes, tuple(blocks)))
+                pieces = ((), 0, 0) if role == VAE else _pieces_bytes(own)
+                found.append(RoleBytes(role, size_bytes, *pieces))
         return tuple(found)
 
     @property

@@ -19,11 +19,11 @@ from workshop_gpu.conductor.rungs import (
     Placement,
     role_of,
 )
-from workshop_gpu.worker.blocks import repeated_blocks
 from workshop_gpu.worker.layout import Block, Piece, stretch
 from workshop_gpu.worker.pipelines import modules
 from workshop_gpu.worker.pool import Part
 from workshop_gpu.worker.streaming import Unit, chosen
+from workshop_gpu.worker.units import together
 
 
 class Home(Enum):
@@ -64,30 +64,6 @@ class Kept:
     @property
     def size_bytes(self) -> int:
         return self.tensors.size_bytes
-
-
-def units_of(module: Any, part: Part, weights: Block) -> list[Unit]:
-    """The blocks of a network that can be streamed, in order of definition.
-
-    A tensor that is shown outside its block as well makes the block one that stays.
-    """
-    blocks = repeated_blocks(module)
-    inside = {id(each): number for number, block in enumerate(blocks) for each in block.modules()}
-    found: dict[int, list[int]] = {}
-    staying: set[int | None] = set()
-    for index, piece in enumerate(weights.pieces):
-        numbers = {inside.get(id(slot.owner)) for slot in piece.slots}
-        number = numbers.pop() if len(numbers) == 1 else None
-        if number is not None:
-            found.setdefault(number, []).append(index)
-        staying |= numbers
-    units = []
-    for number, indices in sorted(found.items()):
-        first, last = indices[0], indices[-1]
-        if number not in staying and last - first + 1 == len(indices):
-            pieces = weights.pieces[first : last + 1]
-            units.append(Unit(blocks[number], part, pieces[0].place.start, stretch(pieces)))
-    return units
 
 
 def kept_beside(weights: Block, units: Sequence[Unit]) -> list[Kept]:
@@ -141,8 +117,10 @@ def streaming_in(
     """So many bytes of all denoisers' units as the placement says, spread evenly, and all units of
     the components that are `passing`."""
     numbers = chosen([unit.size_bytes for unit in units], placement.streamed_bytes)
-    buffers = min(max(1, placement.buffers), len(numbers) + len(passing))
-    return Streaming(tuple(passing), tuple(units[number] for number in numbers), buffers)
+    read = together(passing, placement.buffer_bytes)
+    denoising = together([units[number] for number in numbers], placement.buffer_bytes)
+    buffers = min(max(1, placement.buffers), len(read) + len(denoising))
+    return Streaming(tuple(read), tuple(denoising), buffers)
 
 
 def check_placement(placement: Placement) -> None:
@@ -161,6 +139,8 @@ def check_placement(placement: Placement) -> None:
         raise errors.InvalidRequest("placement", problem)
     if placement.streamed_bytes < 0:
         raise errors.InvalidRequest("streamed_bytes", "must not be negative")
+    if placement.buffer_bytes < 0:
+        raise errors.InvalidRequest("buffer_bytes", "must not be negative")
     if (placement.streamed_bytes or placement.streamed) and placement.buffers < 1:
         raise errors.InvalidRequest("buffers", "must be at least 1")
     if placement.source not in ("", "cpu"):

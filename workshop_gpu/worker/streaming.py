@@ -6,8 +6,8 @@ block of a step the first of the next is already on its way. Events go both ways
 its bytes, and a buffer is written to again only once the block in it has computed. Nothing is ever
 copied back, since weights do not change.
 
-The order of the blocks is learned as they run: each block's follower is the one that ran after it
-the last time. A wrong guess costs a wait, never a wrong picture.
+Which block comes next is learned as they run (see `order.py`). A wrong guess costs a wait, never a
+wrong picture.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,18 +19,20 @@ import torch
 
 from workshop_gpu.worker.layout import Block, views
 from workshop_gpu.worker.metering import Meter
+from workshop_gpu.worker.order import Order
 from workshop_gpu.worker.pinning import CHUNK_BYTES
 from workshop_gpu.worker.pool import Part
 
 
 @dataclass(eq=False)
 class Unit:
-    """A block that comes and goes: its module, and its bytes from `start` on in the part.
+    """What comes and goes together: modules that the network calls, and their bytes, which lie one
+    after the other from `start` on in the part.
 
     `tensors` has its places from 0 on.
     """
 
-    module: Any
+    modules: tuple[Any, ...]
     part: Part
     start: int
     tensors: Block
@@ -174,15 +176,17 @@ class Rotation:
         self._units = tuple(units)
         self._buffers = [Buffer(memory) for memory in memories]
         self._lane = lane
-        self._follower = dict(zip(units, [*units[1:], units[0]], strict=True))
-        self._last: Unit | None = None
+        self._order = Order(units)
+        self._current: Unit | None = None
+        self._left: set[Any] = set()
         self.meter: Meter | None = None
         self._hooks: list[Any] = []
         for unit in units:
             unit.hide()
-            before, after = partial(self._enter, unit), partial(self._leave, unit)
-            self._hooks.append(unit.module.register_forward_pre_hook(before))
-            self._hooks.append(unit.module.register_forward_hook(after))
+            for module in unit.modules:
+                before, after = partial(self._enter, unit), partial(self._leave, unit)
+                self._hooks.append(module.register_forward_pre_hook(before))
+                self._hooks.append(module.register_forward_hook(after))
 
     @property
     def size_bytes(self) -> int:
@@ -197,7 +201,8 @@ class Rotation:
         for unit in self._units:
             unit.hide()
         self._lane.settle()
-        self._last = None
+        self._current = None
+        self._order.begin()
         self.meter = None
 
     def end(self) -> None:
@@ -208,32 +213,41 @@ class Rotation:
         self._hooks.clear()
         self._buffers.clear()
 
-    def _enter(self, unit: Unit, *_: Any) -> None:
-        if self._last is not None:
-            self._follower[self._last] = unit
-        self._last = unit
+    def _enter(self, unit: Unit, module: Any, _: Any) -> None:
+        self._order.runs(unit, module)
+        if unit is self._current:
+            return
+        if self._current is not None:  # some of its modules did not run, or run later
+            self._release(self._current)
         buffer = next((each for each in self._buffers if each.unit is unit), None)
         if buffer is None:
             buffer = self._fetch(unit, keep=())
         self._lane.wait(buffer, self.meter)
         buffer.busy = True
         buffer.show(unit)
+        self._current = unit
+        self._left = set()
+        self._prefetch()
 
-    def _leave(self, unit: Unit, *_: Any) -> None:
+    def _leave(self, unit: Unit, module: Any, *_: Any) -> None:
+        self._left.add(module)
+        if unit is self._current and len(self._left) == len(unit.modules):
+            self._release(unit)
+            self._prefetch()
+
+    def _release(self, unit: Unit) -> None:
+        """Nothing is computed with the unit for now."""
         for buffer in self._buffers:
             if buffer.unit is unit:
                 buffer.busy = False
                 self._lane.release(buffer)
         unit.hide()
-        self._prefetch(unit)
+        self._current = None
 
-    def _prefetch(self, unit: Unit) -> None:
-        """Let the next units come, as many as there are buffers."""
-        coming: list[Unit] = []
-        follower = self._follower[unit]
-        while len(coming) < len(self._buffers) and follower not in coming:
-            coming.append(follower)
-            follower = self._follower[follower]
+    def _prefetch(self) -> None:
+        """Let the next units come, as many as there are buffers in which nothing computes."""
+        free = sum(not buffer.busy for buffer in self._buffers)
+        coming = self._order.coming(free)
         there = {each.unit for each in self._buffers}
         for wanted in coming:
             if wanted not in there:
