@@ -44,14 +44,22 @@ def _targets(pipeline: Any) -> dict[str, list[str]]:
     return {denoiser: _DENOISER_LAYERS} | dict.fromkeys(encoders, _ENCODER_LAYERS)
 
 
-def bare_picture_with(folder: Path, params: Any, loras: dict[Path, float]) -> Any:
+def bare_picture_with(
+    folder: Path,
+    params: Any,
+    loras: dict[Path, float],
+    dtype: str = "float32",
+    device: str = "cpu",
+) -> Any:
     """The picture that diffusers gives without us, with these LoRAs."""
     import diffusers
     import torch
     from transformers.integrations import peft
 
     peft.MIN_PEFT_VERSION = "0.18"  # transformers asks for one that is not out yet
-    pipeline = diffusers.DiffusionPipeline.from_pretrained(str(folder), torch_dtype=torch.float32)
+    pipeline = diffusers.DiffusionPipeline.from_pretrained(
+        str(folder), torch_dtype=getattr(torch, dtype)
+    ).to(device)
     pipeline.set_progress_bar_config(disable=True)
     for number, file in enumerate(loras):
         pipeline.load_lora_weights(str(file), adapter_name=f"bare{number}")

@@ -1,0 +1,72 @@
+"""LoRAs on a card: the bare pipeline's picture on every rung, and no byte stays behind."""
+
+import io
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from tests.worker.bare_pipelines import same_pixels
+from tests.worker.small_loras import bare_picture_with
+from tests.worker.test_worker_gpu_placements import card as card  # a fixture
+from tests.worker.test_worker_gpu_placements import drawn, placed
+from tests.worker.test_worker_loras import EXACT, MAKES, Kit
+from tests.worker.worker_host import Host, params
+from workshop_gpu.conductor.rungs import ENCODERS, RESIDENT, Placement
+from workshop_gpu.worker import protocol
+
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("quiet_libraries")]
+
+PLAIN = params(steps=6, seed=3, negative_prompt="a star")
+WITH = params(steps=6, seed=3, negative_prompt="a star", loras={"one": 0.8})
+
+
+@pytest.fixture(scope="module", params=MAKES)
+def kit(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kit]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield Kit(request.param, tmp_path_factory.mktemp("kit"))
+
+
+def drawn_with(card: Host, file: Path) -> tuple[Image.Image, protocol.Done]:
+    run = protocol.Run("one", "placed", WITH, lora_files={"one": str(file)})
+    done = card.ask(run, protocol.Done)
+    image = Image.open(io.BytesIO(done.images[0]))
+    image.load()
+    return image, done
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_every_rung_draws_the_bare_pipelines_picture_with_a_lora(
+    card: Host, kit: Kit, dtype: str
+) -> None:
+    """On the card as on a CPU: with a LoRA and without in turn, rung after rung."""
+    expected = bare_picture_with(kit.folder, WITH, {kit.one: 0.8}, dtype, "cuda")
+    placed(card, kit.folder, RESIDENT, dtype)
+    plain, _ = drawn(card, PLAIN)
+    for name in EXACT:
+        placed(card, kit.folder, EXACT[name], dtype)
+        image, done = drawn_with(card, kit.one)
+        assert same_pixels(image, expected), name
+        image, after = drawn(card, PLAIN)
+        assert same_pixels(image, plain), name
+        assert done.peak_bytes >= after.peak_bytes, "a LoRA's bytes are the job's working memory"
+    placed(card, kit.folder, Placement(on_cpu=(ENCODERS,)), dtype)
+    image, _ = drawn_with(card, kit.one)
+    assert image.size == (WITH.width, WITH.height)
+    card.ask(protocol.Evict("placed"), protocol.Evicted)
+
+
+def test_a_lora_leaves_nothing_on_the_card(card: Host, kit: Kit) -> None:
+    placed(card, kit.folder, RESIDENT, "bfloat16")
+    drawn(card, PLAIN)
+    drawn_with(card, kit.one)
+    before = card.ask(protocol.Run("two", "placed", PLAIN), protocol.Done).memory
+    for _ in range(5):
+        drawn_with(card, kit.one)
+        drawn_with(card, kit.other)
+    after = card.ask(protocol.Run("two", "placed", PLAIN), protocol.Done).memory
+    assert after.ours_bytes <= before.ours_bytes
+    card.ask(protocol.Evict("placed"), protocol.Evicted)
