@@ -1,9 +1,14 @@
 """Working memory: the formula before the first run, the fit after it."""
 
+import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workshop_gpu.conductor.working_memory import Peaks, by_formula, fit
+from tests.conductor.staging import stage
+from workshop_gpu.conductor import effects, events
+from workshop_gpu.conductor.rungs import RESIDENT, Placement
+from workshop_gpu.conductor.working_memory import Activations, Peaks, by_formula, fit
 
 GB = 1_000_000_000
 MB = 1_000_000
@@ -78,3 +83,36 @@ def test_the_line_never_falls_and_never_lies_below_what_was_measured(
     for units, peak in measured.items():
         fitted = line.base_bytes + line.bytes_per_unit * units + line.residual_bytes
         assert fitted >= peak * (1 - 1e-9)
+
+
+def test_what_comes_beside_a_job_is_counted_in_every_phase_and_never_learned() -> None:
+    """A LoRA's bytes: the room for the model's next plain job is not taken to be smaller."""
+    plain = Activations(2 * GB, 4 * MEGAPIXEL, (("resident", 3 * GB),))
+    beside = Activations(2 * GB, 4 * MEGAPIXEL, (("resident", 3 * GB),), 500 * MB)
+    assert beside.encode_bytes - plain.encode_bytes == 500 * MB
+    for placement in (RESIDENT, Placement(tiled=True), Placement(sliced=True, tiled=True)):
+        assert beside.denoise(placement) - plain.denoise(placement) == 500 * MB
+        assert beside.decode(placement) - plain.decode(placement) == 500 * MB
+    assert beside.measured(RESIDENT) == int(3.5 * GB)
+    assert beside.measured(Placement(tiled=True)) is None
+
+
+@pytest.mark.parametrize("peak_bytes", [0, 3 * GB])
+def test_a_jobs_account_has_what_comes_beside_it(peak_bytes: int) -> None:
+    scene = stage()
+    scene.load("a")
+
+    def working(beside_bytes: int) -> int:
+        """What one job is counted with; its worker measures the peak, or nothing at all."""
+        asked = msgspec.structs.replace(scene.job_submitted("a"), beside_bytes=beside_bytes)
+        scene.tell(asked)
+        (device,) = scene.conductor.snapshot(scene.now).devices
+        held = sum(holder.bytes for holder in device.holders if holder.kind == "working")
+        assert scene.take_order() == effects.RunJob("gpu0", asked.job, "a")
+        measured = peak_bytes and peak_bytes + beside_bytes
+        scene.tell(events.JobFinished(asked.job, 5.0, measured))
+        return held
+
+    first, beside, after = working(0), working(500 * MB), working(0)
+    learned = int(1.1 * peak_bytes) or first
+    assert (beside, after) == (learned + 500 * MB, learned)

@@ -12,5 +12,8 @@ class FakeCatalogue:
     def changed(self):
         return False
 
+    def lora_bytes(self, loras):
+        return 0
+
     def get(self, model):
         return model

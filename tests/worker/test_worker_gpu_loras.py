@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from tests.worker import test_worker_gpu_placements as on_a_card
 from tests.worker.bare_pipelines import same_pixels
 from tests.worker.small_loras import bare_picture_with
-from tests.worker.test_worker_gpu_placements import card as card  # a fixture
-from tests.worker.test_worker_gpu_placements import drawn, placed
 from tests.worker.test_worker_loras import EXACT, MAKES, Kit
 from tests.worker.worker_host import Host, params
 from workshop_gpu.conductor.rungs import ENCODERS, RESIDENT, Placement
@@ -19,6 +18,7 @@ from workshop_gpu.worker import protocol
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("quiet_libraries")]
 
+card, drawn, placed = on_a_card.card, on_a_card.drawn, on_a_card.placed
 PLAIN = params(steps=6, seed=3, negative_prompt="a star")
 WITH = params(steps=6, seed=3, negative_prompt="a star", loras={"one": 0.8})
 

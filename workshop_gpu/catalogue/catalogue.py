@@ -5,6 +5,7 @@ pipelines that lie in the Hugging Face cache. Everything here blocks for millise
 `stat` calls and headers of files); nothing here imports torch or opens weights.
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -127,6 +128,11 @@ class Catalogue:
         """All LoRAs in the order of the file."""
         found = (self.lora(name) for name in self._loras)
         return tuple(lora for lora in found if lora is not None)
+
+    def lora_bytes(self, loras: Iterable[str]) -> int:
+        """What these take once loaded, as far as they are on offer."""
+        found = (self.lora(name) for name in loras)
+        return sum(lora.file_bytes for lora in found if lora is not None)
 
     def loras_for(self, model: str) -> tuple[OfferedLora, ...]:
         """Those that fit a model."""

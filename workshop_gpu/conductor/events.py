@@ -132,7 +132,8 @@ class JobSubmitted(Event, frozen=True):
     and the same group (not "") may run as one batch, whoever asked for them; the shell names it
     by all that must be equal for that (size, steps, guidance, scheduler). `placement` is a rung's
     name, where an instructor asked for one ("": the planner decides). `manner` is that of the
-    placement in which the picture was drawn that it repeats ("": whichever).
+    placement in which the picture was drawn that it repeats ("": whichever). `beside_bytes` come to
+    the device with it and leave with it (LoRAs).
     """
 
     job: str
@@ -146,6 +147,7 @@ class JobSubmitted(Event, frozen=True):
     group: str = ""
     placement: str = ""
     manner: str = ""
+    beside_bytes: int = 0
 
 
 class RestoredJob(msgspec.Struct, frozen=True):

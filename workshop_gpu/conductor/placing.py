@@ -55,7 +55,7 @@ class Placing:
         self._has_ladder = bool(estimates.roles(facts))
         self._parts = estimates.parts(facts)
         self._weights_bytes = estimates.weights_bytes(facts)
-        self._working_bytes = estimates.working_bytes(
+        self._working_bytes = size.beside_bytes + estimates.working_bytes(
             model, self._weights_bytes, size.pixels, size.batch
         )
         """Both as a whole."""

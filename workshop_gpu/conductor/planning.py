@@ -36,6 +36,7 @@ class Size(NamedTuple):
     steps: int
     placement: str = ""
     manner: str = ""
+    beside_bytes: int = 0
 
 
 TYPICAL = Size(TYPICAL_PIXELS, 1, _TYPICAL_STEPS)
@@ -54,6 +55,7 @@ def size_asked(request: JobSubmitted, together: int = 1) -> Size:
         request.steps,
         request.placement,
         request.manner,
+        request.beside_bytes,
     )
 
 
@@ -116,7 +118,10 @@ def question_for(
     return Question(
         roles,
         max(0, room_bytes),
-        estimates.activations(model, weights_bytes, size.pixels, size.batch),
+        msgspec.structs.replace(
+            estimates.activations(model, weights_bytes, size.pixels, size.batch),
+            beside_bytes=size.beside_bytes,
+        ),
         size.steps,
         Speeds(step_s, bus, tuple(measured.items())),
         buffers_for(memory),
@@ -146,7 +151,7 @@ def least_bytes(state: State, model: str, size: Size) -> int:
             return lowest.needed_bytes + state.models[model].facts.memory.min_free_bytes
     weights_bytes = state.weights_bytes(model)
     working_bytes = state.estimates.working_bytes(model, weights_bytes, size.pixels, size.batch)
-    return weights_bytes + working_bytes
+    return weights_bytes + working_bytes + size.beside_bytes
 
 
 def plan_here(state: State, model: str, size: Size, placement: Placement, device: Device) -> Plan:

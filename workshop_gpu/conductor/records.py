@@ -416,8 +416,11 @@ class State:
         """Bytes that the job needs beside its model's weights; so many such jobs together."""
         request = job.request
         weights_bytes = self.weights_bytes(request.model)
-        return self.estimates.working_bytes(
-            request.model, weights_bytes, request.pixels, request.batch * batch
+        return (
+            self.estimates.working_bytes(
+                request.model, weights_bytes, request.pixels, request.batch * batch
+            )
+            + request.beside_bytes
         )
 
     def working_bytes_of(self, model: str) -> int:

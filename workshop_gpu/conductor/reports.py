@@ -230,7 +230,8 @@ class Reports:
         estimates.learn_run(
             model, pixels, request.steps, event.seconds_s, batch, placement.name, moved_s
         )
-        first = estimates.learn_working(model, pixels, batch, event.peak_bytes, placement.kind)
+        own_bytes = max(0, event.peak_bytes - request.beside_bytes)
+        first = estimates.learn_working(model, pixels, batch, own_bytes, placement.kind)
         if first and contradicts(event.peak_bytes, estimated):
             self._notice(
                 f"Working memory of {model} measured: {gigabytes(event.peak_bytes)}, "

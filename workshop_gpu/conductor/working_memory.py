@@ -123,22 +123,26 @@ class Activations(msgspec.Struct, frozen=True):
     plain_bytes: int
     units: int
     by_kind: tuple[tuple[str, int], ...] = ()
+    beside_bytes: int = 0
+    """Come with the job and stay as long as it does, in addition to all of these."""
 
     @property
     def encode_bytes(self) -> int:
-        return min(self.plain_bytes, _ENCODE_MAX_BYTES)
+        return min(self.plain_bytes, _ENCODE_MAX_BYTES) + self.beside_bytes
 
     def denoise(self, placement: Placement) -> int:
         share = _SLICED_SHARE if placement.sliced else 1.0
-        return int(self._tiled_bytes * share)
+        return int(self._tiled_bytes * share) + self.beside_bytes
 
     def decode(self, placement: Placement) -> int:
-        return self._tiled_bytes if placement.tiled else self.plain_bytes
+        plain_bytes = self._tiled_bytes if placement.tiled else self.plain_bytes
+        return plain_bytes + self.beside_bytes
 
     def measured(self, placement: Placement) -> int | None:
         """The working memory of the placement's kind, where it is known."""
         kind = placement.kind
-        return next((size for name, size in self.by_kind if name == kind), None)
+        found = next((size for name, size in self.by_kind if name == kind), None)
+        return None if found is None else found + self.beside_bytes
 
     @property
     def _tiled_bytes(self) -> int:

@@ -22,6 +22,7 @@ def request_of(record: JobRecord) -> JobSubmitted:
         group=record.group,
         placement=record.placement,
         manner=params.manner,
+        beside_bytes=record.lora_bytes,
     )
 
 

@@ -48,6 +48,8 @@ class JobRecord(msgspec.Struct):
     """What the worker took for it, without waiting and loading."""
     placement: str = ""
     """The rung that an instructor asked for ("": the planner decides)."""
+    lora_bytes: int = 0
+    """What its LoRAs take on the device; they come with it and leave with it."""
     deaths: int = 0
     """How many of the server's lives ended without warning while it ran."""
 

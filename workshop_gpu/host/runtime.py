@@ -266,6 +266,7 @@ class Runtime:
         job = job or uuid.uuid4().hex
         record = JobRecord(job, participant, model, params, time.time(), priority=priority)
         record.placement = placement
+        record.lora_bytes = self.catalogue.lora_bytes(params.loras)
         self.jobs.add(record)
         try:
             self._ask(request_of(record))
