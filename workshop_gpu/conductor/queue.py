@@ -22,6 +22,11 @@ END: Key = (1 << 60, 0, 0.0, 0, 0)
 """Places before and behind those of all jobs."""
 
 
+_Size = tuple[int, int]
+"""By which a job's bytes differ from those of others of its model: pixels × batch, and what comes
+beside it."""
+
+
 class Queued(Protocol):
     """What the queue needs to know of a job."""
 
@@ -107,7 +112,7 @@ class Queue(Generic[J]):
         self._due: dict[str, Line[J]] = {}
         """By model, those that were overtaken for as long as they may be."""
         self._groups: dict[tuple[str, str], Line[J]] = {}
-        self._sizes: dict[str, dict[int, dict[str, J]]] = {}
+        self._sizes: dict[str, dict[_Size, dict[str, J]]] = {}
         self._participants: dict[str, dict[str, J]] = {}
         self._kernels: dict[str, dict[str, J]] = {}
 
@@ -189,7 +194,7 @@ class Queue(Generic[J]):
     def of_size(self, job: J) -> list[J]:
         """All that wait for the same model and are of the same size as this one."""
         request = job.request
-        return list(self._sizes[request.model][request.pixels * request.batch].values())
+        return list(self._sizes[request.model][_size(request)].values())
 
     def of_group(self, model: str, group: str, most: int) -> list[J]:
         """Those that may be drawn together, in their order; at most so many from the front."""
@@ -219,7 +224,7 @@ class Queue(Generic[J]):
         if request.group:
             self._groups.setdefault((request.model, request.group), Line()).add(job)
         sizes = self._sizes.setdefault(request.model, {})
-        sizes.setdefault(request.pixels * request.batch, {})[request.job] = job
+        sizes.setdefault(_size(request), {})[request.job] = job
         for index, name in self._askers(request):
             index.setdefault(name, {})[request.job] = job
 
@@ -256,7 +261,7 @@ class Queue(Generic[J]):
             self._due[request.model].move(before, job)
 
     def _forget_size(self, request: JobSubmitted) -> None:
-        sizes, size = self._sizes[request.model], request.pixels * request.batch
+        sizes, size = self._sizes[request.model], _size(request)
         del sizes[size][request.job]
         if not sizes[size]:
             del sizes[size]
@@ -267,6 +272,10 @@ class Queue(Generic[J]):
         yield self._participants, request.participant
         if request.kernel is not None:
             yield self._kernels, request.kernel
+
+
+def _size(request: JobSubmitted) -> _Size:
+    return request.pixels * request.batch, request.beside_bytes
 
 
 N = TypeVar("N")
