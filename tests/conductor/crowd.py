@@ -362,11 +362,15 @@ class Crowd(RuleBasedStateMachine):
             if worker.told_to_stop:
                 self.tell(events.WorkerDied(device, "it took too long"))
 
-    @precondition(lambda self: not self.gone and len(self.ids["job"]) > 8)
-    @rule(device=devices)
-    def device_is_given_up(self, device: str) -> None:
-        self.gone.add(device)
-        self.tell(events.DeviceGone(device, "its worker ended too often"))
+    @precondition(lambda self: len(self.ids["job"]) > 8)
+    @rule(device=devices, for_good=st.booleans())
+    def device_is_given_up(self, device: str, for_good: bool) -> None:
+        if device in self.gone:
+            return
+        retry_s = None if for_good and not self.gone else 60.0
+        if retry_s is None:
+            self.gone.add(device)
+        self.tell(events.DeviceGone(device, "its worker ended too often", retry_s))
 
     @precondition(lambda self: self.out.fetching)
     @rule(comes=st.booleans())

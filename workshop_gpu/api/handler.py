@@ -11,6 +11,7 @@ from jupyter_server.base.handlers import APIHandler
 from tornado.web import HTTPError
 
 from workshop_gpu.api import identity
+from workshop_gpu.api.discretion import discreet
 from workshop_gpu.api.errors import NotJSON, RequestTooLarge, body_of, status_of
 from workshop_gpu.api.identity import (
     ADMIN_RESOURCE,
@@ -132,6 +133,8 @@ class WorkshopHandler(APIHandler):
         """All errors leave through here, in one form."""
         exception = kwargs.get("exc_info", (None, None, None))[1]
         report = _report_of(exception, status_code)
+        if report.kind in _OF_FILES:
+            report = discreet(report)
         status = status_of(report) if isinstance(exception, WorkshopError) else status_code
         if status >= 500 and not isinstance(exception, WorkshopError):
             self.log.error("A request failed: %r", exception)
@@ -159,6 +162,10 @@ class NotFound(WorkshopHandler):
     async def prepare(self) -> None:  # type: ignore[override]  # as jupyter_server's own
         await super().prepare()
         raise HTTPError(404, f"There is nothing at {self.request.path}")
+
+
+_OF_FILES = ("model_unavailable", "load_failed")
+"""Errors that may name the server's folders; the list of models shows them to instructors whole."""
 
 
 def _report_of(exception: BaseException | None, status: int) -> ErrorReport:

@@ -20,7 +20,7 @@ class ModelsHandler(WorkshopHandler):
     @authorized
     async def get(self) -> None:
         views = await self.views()
-        self.answer(ModelList(views.models(), list(self.runtime.catalogue.problems)))
+        self.answer(ModelList(views.models(), views.problems()))
 
 
 class ModelHandler(WorkshopHandler):

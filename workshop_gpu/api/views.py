@@ -1,7 +1,7 @@
 """The conductor's and the host's knowledge as the API's answers, for one viewer.
 
 Everybody sees that somebody's job waits; prompts, seeds and images are for its owner and
-for admins.
+for admins, places on the server's disk for admins alone.
 """
 
 from base64 import b64encode
@@ -12,10 +12,12 @@ import msgspec
 from workshop_gpu import __version__
 from workshop_gpu.api import holders, schemas
 from workshop_gpu.api import schemas_room as room
+from workshop_gpu.api.discretion import discreet, without_paths
 from workshop_gpu.catalogue.files import LocalState
 from workshop_gpu.catalogue.loras import OfferedLora
 from workshop_gpu.catalogue.spec import ModelSpec
 from workshop_gpu.conductor import effects
+from workshop_gpu.conductor.errors import ErrorReport
 from workshop_gpu.conductor.states import JobState, SlotState
 from workshop_gpu.host import classroom
 from workshop_gpu.host.log_entries import CatalogueRead, LogEntry, Preview
@@ -70,17 +72,29 @@ class Views:
             started_at=record.started_at,
             ended_at=record.ended_at,
             seconds_s=record.seconds_s,
-            error=view.error if view else None,
+            error=self._error(view.error) if view else None,
             batch=view.batch if view else 1,
-            reason=view.reason if view else "",
+            reason=self._words(view.reason) if view else "",
             went_on=view.went_on if view else "",
-            kernel=record.participant.kernel,
+            kernel=self._kernel(record.participant, mine=mine),
         )
         if not (mine or self._viewer.admin):
             return msgspec.structs.replace(job, error=None)
         return msgspec.structs.replace(
             job, params=msgspec.structs.asdict(record.params), images=self._images(record, state)
         )
+
+    def _kernel(self, owner: Participant, *, mine: bool) -> str | None:
+        """A page has to know its own notebooks' kernels, and Jupyter shows it all; a kernel's token
+        opens nothing of Jupyter's, and need not know of others."""
+        seen = mine or self._viewer.admin or self._viewer.participant.kernel is None
+        return owner.kernel if seen else None
+
+    def _words(self, text: str) -> str:
+        return text if self._viewer.admin else without_paths(text)
+
+    def _error(self, error: ErrorReport | None) -> ErrorReport | None:
+        return error if error is None or self._viewer.admin else discreet(error)
 
     def my_jobs(self) -> list[schemas.Job]:
         """The viewer's own jobs, newest first."""
@@ -110,13 +124,17 @@ class Views:
         return self._model(self._runtime.catalogue.get(model), self._runtime.snapshot())
 
     def _slots(self) -> list[schemas.Slot]:
-        return [slot_of(view) for view in self._runtime.slots()]
+        return [self._slot(view) for view in self._runtime.slots()]
+
+    def _slot(self, view: effects.SlotView) -> schemas.Slot:
+        shown = msgspec.structs.replace(view, error=self._error(view.error))
+        return msgspec.convert(msgspec.structs.asdict(shown), schemas.Slot)
 
     def _model(self, spec: ModelSpec, now: effects.Snapshot) -> schemas.Model:
         local, policy = self._runtime.catalogue.local(spec.id), self._runtime.policy
         withdrawn = policy.withdrawn.get(spec.id)
         configured = self._runtime.catalogue.memory(spec).placement
-        mine = [slot_of(view) for view in now.slots if view.model == spec.id]
+        mine = [self._slot(view) for view in now.slots if view.model == spec.id]
         by_state = {slot.state: slot for slot in reversed(mine)}
         best = next((by_state[state] for state in _BEST_FIRST if state in by_state), None)
         download = self._runtime.downloads.get(spec.id)
@@ -134,7 +152,7 @@ class Views:
             enabled=spec.enabled and withdrawn is None,
             reason=spec.reason if withdrawn is None else withdrawn,
             state=state,
-            problem=local.problem,
+            problem=self._words(local.problem),
             bytes=best.bytes if best else round(spec.vram_gb * 1e9) or local.file_bytes,
             done_bytes=done_bytes,
             total_bytes=total_bytes,
@@ -146,8 +164,20 @@ class Views:
             placement=policy.placements.get(spec.id, configured),
             accepts=local.accepts,
             expected_wait_s=now.newcomers_s.get(spec.id),
-            loras=[lora_of(lora) for lora in self._runtime.catalogue.loras_for(spec.id)],
+            loras=[self._lora(lora) for lora in self._runtime.catalogue.loras_for(spec.id)],
         )
+
+    def _lora(self, lora: OfferedLora) -> schemas.Lora:
+        spec, problem = lora.spec, self._words(lora.problem)
+        title = spec.title or spec.id
+        return schemas.Lora(spec.id, title, spec.description, spec.scale, lora.file_bytes, problem)
+
+    def problems(self) -> list[str]:
+        """What is wrong with the catalogue."""
+        return [self._words(problem) for problem in self._runtime.catalogue.problems]
+
+    def _news(self, item: NewsItem) -> room.News:
+        return room.News(item.at, item.kind, self._words(item.text), item.device, item.model)
 
     # reservations
 
@@ -183,7 +213,7 @@ class Views:
         now = self._runtime.snapshot()
         jobs = [(self._runtime.jobs.find(view.job), view) for view in now.jobs]
         shown = [(self.job(record, view), view) for record, view in jobs if record]
-        slots = [slot_of(view) for view in now.slots]
+        slots = [self._slot(view) for view in now.slots]
         journal = self._journal()
         return schemas.Status(
             version=__version__,
@@ -192,12 +222,12 @@ class Views:
             devices=[self._device(view, slots) for view in now.devices],
             waiting=[job for job, view in shown if view.state is JobState.QUEUED],
             running=[job for job, view in shown if view.state is JobState.RUNNING],
-            problems=[*self._runtime.catalogue.problems, *filter(None, (journal.problem,))],
+            problems=[*self.problems(), *filter(None, (journal.problem,))],
             reservations=[self.reservation(view) for view in now.reservations],
             paused=self._runtime.policy.paused,
             pool=self._pool(),
             journal=journal,
-            news=[news_of(item) for item in self._runtime.chronicle.news.items],
+            news=[self._news(item) for item in self._runtime.chronicle.news.items],
             message=message_of(self._runtime.classroom.message),
             help=self.help_calls(),
         )
@@ -205,7 +235,7 @@ class Views:
     def _journal(self) -> schemas.Journal:
         keeper = self._runtime.keeper
         return schemas.Journal(
-            problem=keeper.problem,
+            problem=self._words(keeper.problem),
             jobs=len(keeper.records),
             image_bytes=keeper.image_bytes,
             keep_days=keeper.limits.days,
@@ -266,7 +296,7 @@ class Views:
             case Preview():
                 return self._preview(entry)
             case effects.AnnounceSlot(slot, freed_bytes, why):
-                return schemas.SlotEvent(slot_of(slot), freed_bytes, why)
+                return schemas.SlotEvent(self._slot(slot), freed_bytes, self._words(why))
             case effects.AnnounceDevice(device):
                 return schemas.DeviceEvent(self._device(device, self._slots()))
             case effects.AnnounceHold(hold, ended):
@@ -280,16 +310,16 @@ class Views:
             case effects.AnnounceWaits(waits_s):
                 return schemas.WaitsEvent(waits_s)
             case effects.Notice(text):
-                return schemas.NoticeEvent(text, self._runtime.now())
+                return schemas.NoticeEvent(self._words(text), self._runtime.now())
             case CatalogueRead():
-                return schemas.ModelsEvent(self.models(), list(self._runtime.catalogue.problems))
+                return schemas.ModelsEvent(self.models(), self.problems())
         return self._room_event(entry)
 
     def _room_event(self, entry: LogEntry) -> schemas.StreamEvent | None:
         """What of the room's life this viewer may see."""
         match entry:
             case NewsItem():
-                return room.NewsEvent(news_of(entry))
+                return room.NewsEvent(self._news(entry))
             case classroom.MessageChanged(message):
                 return room.MessageEvent(message_of(message))
             case classroom.HelpChanged(call, raised):
@@ -306,27 +336,9 @@ class Views:
         return schemas.PreviewEvent(preview.job, preview.step, preview.steps, preview.image, data)
 
 
-def slot_of(view: effects.SlotView) -> schemas.Slot:
-    """A slot for everybody to see."""
-    return msgspec.convert(msgspec.structs.asdict(view), schemas.Slot)
-
-
-def lora_of(lora: OfferedLora) -> schemas.Lora:
-    """A LoRA for everybody to see."""
-    spec = lora.spec
-    return schemas.Lora(
-        spec.id, spec.title or spec.id, spec.description, spec.scale, lora.file_bytes, lora.problem
-    )
-
-
 def hold_of(view: effects.HoldView) -> schemas.Hold:
     """A hold, for its kernel."""
     return schemas.Hold(view.hold, view.model, view.expires_in_s)
-
-
-def news_of(item: NewsItem) -> room.News:
-    """What happened, for everybody to read."""
-    return room.News(item.at, item.kind, item.text, item.device, item.model)
 
 
 def message_of(message: classroom.Message | None) -> room.Message | None:
