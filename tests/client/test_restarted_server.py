@@ -1,5 +1,6 @@
 """The server goes away and comes back: the client finds its jobs again, and says what happens."""
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -95,6 +96,31 @@ def test_a_job_is_found_again_in_the_servers_next_life_and_people_are_told(
     assert any("does not answer; trying again" in words for words in told)
     assert any("Next in the queue (the server was restarted)" in words for words in told)
     assert client.events.restarts == 1
+
+
+def test_after_an_hours_sleep_the_job_is_found_though_the_stream_no_longer_tells_of_it(
+    client: Client, fake: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept_s, awake = [0.0], time.monotonic
+    monkeypatch.setattr(time, "monotonic", lambda: awake() + slept_s[0])
+    fake.answers["POST jobs"] = a_job()
+    fake.answers[f"GET jobs/{JOB}/images/0"] = a_png()
+    handle = client.submit("a red circle", "shapes")
+    first, _ = fake.next_stream()
+    first.send(a_snapshot(models=[a_model()], mine=[a_job("running", step=7)]), "life-1")
+
+    def watch(progress: Progress) -> None:
+        if progress.job.step == 7 and not slept_s[0]:
+            slept_s[0] = 3600.0
+            fake.answers[f"GET jobs/{JOB}"] = a_job("done")
+            first.end(httpx.ReadTimeout("nothing came"))
+            second, request = fake.next_stream()
+            assert request.headers["Last-Event-ID"] == "life-1"
+            second.send(a_snapshot(models=[a_model()], mine=[]), "life-9000")
+
+    (image,) = handle.wait(10_000, watch)
+    assert image.seed == 7
+    assert client.events.restarts == 0
 
 
 def test_a_job_that_the_server_lost_is_said_to_be_unknown(client: Client, fake: FakeServer) -> None:
