@@ -14,14 +14,14 @@ class ClearHandler(WorkshopHandler):
     @authenticated
     @administered
     async def post(self, device: str) -> None:
-        view = self.runtime.reservations.clear(self.participant, device)
+        view = await self.runtime.clearing.clear(self.participant, device)
         await self.note("cleared a GPU", device)
         self.answer((await self.views()).reservation(view), status=202)
 
     @authenticated
     @administered
     async def delete(self, device: str) -> None:
-        self.runtime.reservations.open(device)
+        await self.runtime.clearing.open(device)
         await self.note("opened a GPU", device)
         self.set_status(204)
         self.finish()

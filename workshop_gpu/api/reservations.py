@@ -70,6 +70,7 @@ class ReservationHandler(ReservingHandler):
         if others and not await self.is_admin():
             raise ReservationUnknown(reservation)
         self.reservations.drop(reservation)
+        await self.runtime.clearing.keep()
         if others:
             await self.note("ended a reservation", reservation, {"of": view.participant})
         self.set_status(204)

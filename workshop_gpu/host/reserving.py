@@ -85,6 +85,10 @@ class Reservations:
             raise NotCleared(device)
         self.drop(cleared)
 
+    def cleared(self) -> dict[str, Participant]:
+        """Devices that are cleared, each with whoever did it."""
+        return {device: self._owners[cleared] for device, cleared in self._cleared.items()}
+
     def ended(self, reservation: str) -> None:
         """The conductor says that it is over."""
         owner = self._owners.pop(reservation, None)

@@ -24,6 +24,7 @@ from workshop_gpu.conductor.states import Priority
 from workshop_gpu.host.catalogue_reader import CatalogueReader
 from workshop_gpu.host.chronicle import Chronicle
 from workshop_gpu.host.classroom import Classroom
+from workshop_gpu.host.clearing import Clearing
 from workshop_gpu.host.devices import DeviceConfig
 from workshop_gpu.host.downloads import Downloads
 from workshop_gpu.host.driver import Driver
@@ -116,6 +117,7 @@ class Runtime:
         self.keeper = Keeper(journal, self.jobs, *stores, settings.keep, accounts, self._log)
         self._driver = Driver(self._conductor, self._carry_out, self._log)
         self.reservations = Reservations(self._ask, self._reservation, devices)
+        self.clearing = Clearing(self.reservations, settings.data_folder, self._log)
         self.chronicle = Chronicle(self.policy, self.jobs, self.reservations)
         self.classroom = Classroom(self.events.append)
         self.foreign = foreign or ForeignProcesses()
@@ -215,7 +217,9 @@ class Runtime:
             self._log.error("%s: %s", self.settings.data_folder, error.strerror)
 
     async def _restore(self) -> None:
-        """The rules of the server's last life hold again; models that are gone lose theirs."""
+        """The rules of the server's last life hold again; models that are gone lose theirs.
+        GPUs that were cleared are cleared."""
+        await self.clearing.restore()
         models = {spec.id for spec in self.catalogue.specs}
         policy = await anyio.to_thread.run_sync(self.kept.read, models)
         if policy == self.policy:
