@@ -1,5 +1,7 @@
 """What looks keep, and where they need not look, changes no decision."""
 
+from contextlib import suppress
+from random import Random
 from unittest.mock import patch
 
 import msgspec
@@ -8,7 +10,11 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.conductor import crowd
+from tests.conductor.staging import Stage
+from tests.conductor.test_ladder import laddered, loaded
 from tests.conductor.thorough import Twins
+from workshop_gpu.conductor import events
+from workshop_gpu.conductor.errors import WorkshopError
 from workshop_gpu.conductor.settings import Settings
 from workshop_gpu.simulation.policies import POLICIES, Ours
 from workshop_gpu.simulation.room import Room, parse_room
@@ -33,6 +39,44 @@ def test_whatever_happens_a_thorough_conductor_decides_the_same() -> None:
                 suppress_health_check=list(HealthCheck),
             ),
         )
+
+
+@pytest.mark.parametrize("dice", range(4))
+def test_with_models_on_a_ladder_a_thorough_conductor_decides_the_same(dice: int) -> None:
+    """Three models on two small cards, and programs of others that come and go."""
+    random = Random(dice)
+    made = Stage(Twins(Settings(queue_limit=4), ("gpu0", "gpu1")))
+    names = ("large", "middle", "small")
+    made.tell(events.CatalogueChanged(tuple(map(laddered, names))))
+    made.ready("gpu0", gb=random.choice((12, 16, 24)))
+    made.ready("gpu1", gb=random.choice((24, 32, 48)))
+    drawn = 0
+    for _ in range(150):
+        what = random.random()
+        if what < 0.4:
+            side = random.choice((512, 1024, 1536))
+            name = random.choice(names)
+            request = made.job_submitted(name, f"p{random.randrange(5)}", side * side)
+            with suppress(WorkshopError):
+                made.tell(request)
+        elif what < 0.85 and made.orders:
+            made.now += random.choice((0.5, 2.0, 6.0))
+            drawn += work(made, random.choice(list(made.orders)))
+        elif what < 0.93:
+            made.foreign(random.choice((0, 3, 9)), random.choice(("gpu0", "gpu1")))
+        else:
+            made.later(random.choice((1.0, 10.0, 30.0)))
+    assert drawn > 15
+
+
+def work(made: Stage, device: str) -> int:
+    """The device's worker does what it was told; says whether it drew."""
+    if made.orders_of(device)[0].startswith("load"):
+        loaded(made, device)
+        return 0
+    draws = made.orders_of(device)[0].startswith("run")
+    made.answer(device)
+    return int(draws)
 
 
 ROOM = """

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from unittest.mock import patch
 
-from workshop_gpu.conductor import dispatch, look
+from workshop_gpu.conductor import dispatch, loading, look
 from workshop_gpu.conductor.conductor import Conductor
 from workshop_gpu.conductor.effects import Effect
 from workshop_gpu.conductor.errors import WorkshopError
@@ -13,6 +13,7 @@ from workshop_gpu.conductor.learned import Learned
 from workshop_gpu.conductor.look import Look
 from workshop_gpu.conductor.looked import Looked
 from workshop_gpu.conductor.placement import Option
+from workshop_gpu.conductor.placing import Placing
 from workshop_gpu.conductor.records import Device, Slot
 from workshop_gpu.conductor.room import Claim, Room
 from workshop_gpu.conductor.settings import Settings
@@ -86,6 +87,14 @@ class ThoroughLook(Look):
         return False
 
 
+class ThoroughPlacing(Placing):
+    """Compares all rungs on every device, whether or not the lowest has room there."""
+
+    @property
+    def fewest_bytes(self) -> int:
+        return 0
+
+
 class Thorough(Conductor):
     """Keeps nothing of one look for the next."""
 
@@ -99,7 +108,12 @@ class Thorough(Conductor):
         self._state.looked = Forgetful()
 
     def handle(self, event: Event, now: float) -> list[Effect]:
-        with patch.object(dispatch, "Look", ThoroughLook), patch.object(look, "Room", ThoroughRoom):
+        with (
+            patch.object(dispatch, "Look", ThoroughLook),
+            patch.object(look, "Room", ThoroughRoom),
+            patch.object(loading, "Placing", ThoroughPlacing),
+            patch.object(dispatch, "Placing", ThoroughPlacing),
+        ):
             return super().handle(event, now)
 
 

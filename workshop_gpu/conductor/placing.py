@@ -7,6 +7,7 @@ better, or where its job has no room as it is.
 """
 
 from collections.abc import Callable, Iterator
+from functools import cached_property
 
 import msgspec
 
@@ -77,18 +78,20 @@ class Placing:
             return as_it_is
         return min(as_it_is, least_bytes(state, model, self._size) - own_bytes)
 
-    @property
+    @cached_property
     def fewest_bytes(self) -> int:
-        """A load takes no less, wherever it is; 0 where that depends on the room there is."""
+        """A load takes no less, wherever it is and on whatever rung."""
+        fewest = self._weights_bytes + self._working_bytes
         if self._has_ladder:
-            return 0
-        shared = sum(part.bytes for part in self._parts)
-        return self._weights_bytes - shared + self._working_bytes
+            fewest = min(fewest, least_bytes(self._state, self._model, self._size))
+        return fewest - sum(part.bytes for part in self._parts)
 
     def load(self, device: Device, ask: Ask) -> Option | None:
         """The best way to load the model on a device where it is not."""
         if not self._has_ladder:
             return ask(self._as_a_whole(device))
+        if ask(self.fewest_bytes) is None:
+            return None
         ways = self._ways(device, ask, own_bytes=0)
         return next(ways, None) if device.in_safe_mode else best(ways)
 
