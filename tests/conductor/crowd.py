@@ -8,7 +8,7 @@ from typing import ClassVar
 import hypothesis.strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.conductor.outside import Outside
+from tests.conductor.outside import Outside, placed_bytes
 from tests.conductor.promises import check
 from tests.conductor.staging import GB
 from workshop_gpu.conductor import effects, events
@@ -20,7 +20,9 @@ from workshop_gpu.conductor.errors import (
     ReservationEnded,
     WorkshopError,
 )
+from workshop_gpu.conductor.memory_settings import MemorySettings
 from workshop_gpu.conductor.policy import Policy
+from workshop_gpu.conductor.rungs import DENOISER, ENCODERS, RESIDENT, VAE, RoleBytes
 from workshop_gpu.conductor.states import Priority, SlotState
 
 DEVICES = ("gpu0", "gpu1")
@@ -37,8 +39,25 @@ pixels = st.sampled_from((128 * 128, 512 * 512, 1024 * 1024))
 numbers = st.integers(0, 1000)
 
 
+LADDERED = ("b", "d")
+"""Models that may be placed otherwise than as a whole."""
+
+
 def fact(name: str, **more: object) -> events.ModelFacts:
+    more.setdefault("roles", roles(name))
     return events.ModelFacts(name, file_bytes=SIZES[name] * GB, **more)  # type: ignore[arg-type]
+
+
+def roles(name: str) -> tuple[RoleBytes, ...]:
+    """What the model's parts take: encoders and denoiser in ten blocks each."""
+    if name not in LADDERED:
+        return ()
+    tenth = SIZES[name] * GB // 10
+    return (
+        RoleBytes(ENCODERS, 4 * tenth, (4 * tenth // 10,) * 10),
+        RoleBytes(DENOISER, 5 * tenth, (5 * tenth // 10,) * 10),
+        RoleBytes(VAE, tenth),
+    )
 
 
 class Crowd(RuleBasedStateMachine):
@@ -132,14 +151,25 @@ class Crowd(RuleBasedStateMachine):
         size=pixels,
         priority=st.sampled_from(list(Priority)),
         alone=st.booleans(),
+        rung=st.sampled_from((*[""] * 5, "all-streamed", "tiled", "cpu-encoders")),
+        manner=st.sampled_from((*[""] * 5, "exact", "cpu-encoders")),
     )
-    def submit(self, who: str, model: str, size: int, priority: Priority, alone: bool) -> None:
+    def submit(
+        self,
+        who: str,
+        model: str,
+        size: int,
+        priority: Priority,
+        alone: bool,
+        rung: str = "",
+        manner: str = "",
+    ) -> None:
         waiting = self.out.waiting_of(who)
         limit = self.out.policy.limits.get(who, self.out.policy.queue_limit)
-        group = "" if alone else f"of {size}"
+        group = "" if alone or manner else f"of {size}"
         job = self.new_id("job")
         event = events.JobSubmitted(
-            job, who, f"k-{who}", model, STEPS, size, 1, priority, group=group
+            job, who, f"k-{who}", model, STEPS, size, 1, priority, group, rung, manner
         )
         refusal = self.ask(event)
         if refusal is None:
@@ -258,7 +288,9 @@ class Crowd(RuleBasedStateMachine):
 
     @rule(
         model=models,
-        change=st.sampled_from(("pin", "unpin", "disable", "break", "mend", "short", "at once")),
+        change=st.sampled_from(
+            ("pin", "unpin", "disable", "break", "mend", "short", "at once", "cap", "name")
+        ),
     )
     def change_model(self, model: str, change: str) -> None:
         self.facts[model] = fact(
@@ -268,6 +300,10 @@ class Crowd(RuleBasedStateMachine):
             pinned=change == "pin" and model in ("c", "tiny"),
             keep_warm_s={"short": 0.0, "at once": -1.0}.get(change, 900.0),
             on_disk=model != FAR or model not in self.facts or self.facts[model].on_disk,
+            memory=MemorySettings(
+                placement="staged" if change == "name" else "auto",
+                max_vram_bytes=25 * GB if change == "cap" else 0,
+            ),
         )
         self.tell_catalogue()
 
@@ -302,9 +338,20 @@ class Crowd(RuleBasedStateMachine):
         """One of its lanes answers; a batch answers one job after the other."""
         worker = self.out.workers[device]
         match worker.orders[number % len(worker.orders)]:
-            case effects.LoadModel(_, model):
-                size_bytes = int(SIZES[model] * GB * grown)
-                self.tell(events.SlotLoaded(device, model, size_bytes, 3.0, self.parts(model)))
+            case effects.LoadModel(_, model, placement):
+                size_bytes = int(placed_bytes(fact(model), placement) * grown)
+                whole = placement == RESIDENT
+                self.tell(
+                    events.SlotLoaded(
+                        device,
+                        model,
+                        size_bytes,
+                        3.0,
+                        self.parts(model) if whole else (),
+                        placement,
+                        roles(model),
+                    )
+                )
             case effects.EvictModel(_, model):
                 self.tell(events.SlotEvicted(device, model, GB))
             case effects.RunJob(_, _, _, others):
@@ -325,7 +372,8 @@ class Crowd(RuleBasedStateMachine):
     def worker_fails(self, number: int) -> None:
         device = self.some_busy(number)
         worker = self.out.workers[device]
-        error = ErrorReport("out_of_memory", "no memory")
+        phase = ("load", "encode", "denoise", "decode")[number % 4]
+        error = ErrorReport("out_of_memory", "no memory", {"phase": phase})
         match worker.orders[number % len(worker.orders)]:
             case effects.LoadModel(_, model):
                 self.tell(events.LoadFailed(device, model, error))

@@ -4,14 +4,29 @@ It keeps its own account, from events and effects alone, so that a mistake in th
 records is not repeated here.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tests.conductor.staging import Order
 from workshop_gpu.conductor import effects, events
 from workshop_gpu.conductor.effects import Effect
+from workshop_gpu.conductor.ladder import RUNGS, rung_named, rung_of
+from workshop_gpu.conductor.planner import Question, Speeds, plan_of
 from workshop_gpu.conductor.policy import Policy
+from workshop_gpu.conductor.rungs import Placement
 from workshop_gpu.conductor.states import JobState, ReservationState
+from workshop_gpu.conductor.working_memory import Activations
+
+
+def placed_bytes(facts: events.ModelFacts, placement: Placement) -> int:
+    """What the model's weights, and what they stream through, take between jobs."""
+    if not facts.roles:
+        return facts.file_bytes
+    nothing = Activations(0, 1)
+    speeds = Speeds(1.0, 1e9)
+    question = Question(facts.roles, 0, nothing, 1, speeds, placement.buffers)
+    return plan_of(question, placement).weights_bytes
 
 
 @dataclass
@@ -21,6 +36,8 @@ class Worker:
     ready: set[str] = field(default_factory=set)
     transfer: effects.LoadModel | effects.EvictModel | None = None
     run: effects.RunJob | None = None
+    placed: dict[str, Placement] = field(default_factory=dict)
+    """Where each model's weights are, or were last."""
     unanswered: list[str] = field(default_factory=list)
     """Jobs of its run that it still draws."""
     told_to_stop: set[str] = field(default_factory=set)
@@ -48,6 +65,8 @@ class Outside:
     policy: Policy = field(default_factory=Policy)
     asked_out: set[str] = field(default_factory=set)
     """Models that the instructor had evicted and nobody asked for since: a pin waits."""
+    out_of_memory: Counter[str] = field(default_factory=Counter)
+    """How often each job's device ran out of memory over it alone."""
     clearing: set[str] = field(default_factory=set)
     """The instructor's own reservations."""
     others_on: set[str] = field(default_factory=set)
@@ -88,15 +107,18 @@ class Outside:
 
     def _answered(self, event: events.Event) -> None:
         match event:
-            case events.SlotLoaded(device, model):
+            case events.SlotLoaded(device, model, placement=placement):
                 worker = self.workers[device]
                 worker.transfer = None
                 worker.ready.add(model)
+                worker.placed[model] = placement
             case events.LoadFailed(device) | events.SlotEvicted(device):
                 self.workers[device].transfer = None
             case events.JobFinished(job) | events.JobFailed(job) | events.JobStopped(job):
                 worker = next(each for each in self.workers.values() if job in each.unanswered)
                 worker.unanswered.remove(job)
+                if isinstance(event, events.JobFailed) and worker.run and not worker.run.others:
+                    self.out_of_memory[job] += 1
                 if not worker.unanswered:
                     worker.run = None
             case _:
@@ -130,9 +152,23 @@ class Outside:
 
     def _load(self, order: effects.LoadModel) -> None:
         worker = self._free_lane(order)
-        assert order.model not in worker.ready, "a model was loaded twice"
+        facts, grows = self.facts.get(order.model), True
+        if order.model in worker.ready:
+            assert facts is not None
+            assert facts.roles, "a model was loaded twice"
+            assert order.placement != worker.placed[order.model], "a model was placed as it is"
+            drawn = worker.run.model if worker.run else ""
+            assert drawn != order.model, "a model was placed otherwise while it drew"
+            worker.ready.remove(order.model)
+            before = placed_bytes(facts, worker.placed[order.model])
+            grows = placed_bytes(facts, order.placement) > before
+        if facts is not None and facts.memory.max_vram_bytes:
+            assert order.most_bytes == facts.memory.max_vram_bytes
+            if facts.roles:
+                assert placed_bytes(facts, order.placement) <= order.most_bytes, "beyond the cap"
         worker.transfer = order
-        self.granted_to.add(order.device)
+        if grows:
+            self.granted_to.add(order.device)
 
     def _evict(self, order: effects.EvictModel) -> None:
         worker, model = self._free_lane(order), order.model
@@ -152,6 +188,15 @@ class Outside:
         assert len(set(jobs)) == len(jobs), "a job is twice in a batch"
         requests = [self.accepted[job] for job in jobs]
         assert {request.model for request in requests} == {order.model}
+        for request in requests:
+            placed = worker.placed[order.model]
+            assert request.manner in ("", placed.manner), "a picture was repeated otherwise"
+            named = rung_named(request.placement)
+            stands = rung_of(placed)
+            if named is not None:
+                assert stands is not None
+                assert stands.placement == named.placement, "another rung than the one named"
+            assert self.out_of_memory[request.job] < len(RUNGS), "up and down for ever"
         if order.others:
             assert len({request.group for request in requests}) == 1, "a batch of two groups"
             assert requests[0].group, "a batch of jobs that must run alone"

@@ -166,7 +166,8 @@ class Changes:
             ledger.set_weights(model, size_bytes, parts)
         else:
             slot.moves += 1
-            if size_bytes > ledger.weights_bytes(model):
+            # What it shares with others stays with them, and comes once more for it.
+            if size_bytes > ledger.leaving_bytes((model,)):
                 ledger.set_weights(model, size_bytes)
         slot.state, slot.since_s = SlotState.LOADING, now
         slot.placement = slot.asked = placement

@@ -70,7 +70,7 @@ class Placing:
         state, model = self._state, self._model
         own_bytes = 0
         if device.has(model, SlotState.READY):
-            own_bytes = device.ledger.weights_bytes(model)
+            own_bytes = device.ledger.leaving_bytes((model,))
             as_it_is = self.working_bytes(device.slots[model].placement)
         else:
             as_it_is = self._as_a_whole(device)
@@ -112,8 +112,9 @@ class Placing:
         if left and (best_already or not moves):
             return as_it_is
         if not moves:
-            return as_it_is if device.can_transfer and self._in_manner(here) else None
-        ways = list(self._ways(device, ask, device.ledger.weights_bytes(self._model)))
+            named = bool(self._size.placement or self._size.manner)
+            return as_it_is if device.can_transfer and not named else None
+        ways = list(self._ways(device, ask, device.ledger.leaving_bytes((self._model,))))
         ways = [each for each in ways if each.placement not in (here, slot.asked)]
         if as_it_is is not None and left:
             plan = plan_here(self._state, self._model, self._size, here, device)
