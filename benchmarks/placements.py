@@ -24,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,6 @@ class Bench:
     """The device, the pictures' size, and the rows so far."""
 
     def __init__(self, options: argparse.Namespace) -> None:
-        self.torch: Any = importlib.import_module("torch")
         self.small: bool = options.small
         self.folder: Path = ASSETS / "shapes-dit" if options.small else options.folder / "large"
         self.side = 128 if options.small else 1024
@@ -58,6 +58,11 @@ class Bench:
         self.kind = "cpu" if options.small else "cuda"
         self.rows: list[Row] = []
         self.notes: list[str] = []
+
+    @cached_property
+    def torch(self) -> Any:
+        """Parts that draw in other processes need it not."""
+        return importlib.import_module("torch")
 
     def add(self, row: Row) -> None:
         self.rows.append(row)

@@ -8,6 +8,7 @@ from typing import ClassVar
 import hypothesis.strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tests.conductor.offered import FAR, SIZES, fact, parts, roles
 from tests.conductor.outside import Outside, placed_bytes
 from tests.conductor.promises import check
 from tests.conductor.staging import GB
@@ -22,14 +23,11 @@ from workshop_gpu.conductor.errors import (
 )
 from workshop_gpu.conductor.memory_settings import MemorySettings
 from workshop_gpu.conductor.policy import Policy
-from workshop_gpu.conductor.rungs import DENOISER, ENCODERS, RESIDENT, VAE, RoleBytes
+from workshop_gpu.conductor.rungs import RESIDENT
 from workshop_gpu.conductor.states import Priority, SlotState
 
 DEVICES = ("gpu0", "gpu1")
 PEOPLE = ("ada", "bob", "cleo")
-SIZES = {"a": 30, "b": 30, "c": 20, "d": 45, "tiny": 1, "far": 10}
-FAR = "far"
-"""The model that is not on the disk at first."""
 STEPS = 20
 
 people = st.sampled_from(PEOPLE)
@@ -37,27 +35,6 @@ models = st.sampled_from(tuple(SIZES))
 devices = st.sampled_from(DEVICES)
 pixels = st.sampled_from((128 * 128, 512 * 512, 1024 * 1024))
 numbers = st.integers(0, 1000)
-
-
-LADDERED = ("b", "d")
-"""Models that may be placed otherwise than as a whole."""
-
-
-def fact(name: str, **more: object) -> events.ModelFacts:
-    more.setdefault("roles", roles(name))
-    return events.ModelFacts(name, file_bytes=SIZES[name] * GB, **more)  # type: ignore[arg-type]
-
-
-def roles(name: str) -> tuple[RoleBytes, ...]:
-    """What the model's parts take: encoders and denoiser in ten blocks each."""
-    if name not in LADDERED:
-        return ()
-    tenth = SIZES[name] * GB // 10
-    return (
-        RoleBytes(ENCODERS, 4 * tenth, (4 * tenth // 10,) * 10),
-        RoleBytes(DENOISER, 5 * tenth, (5 * tenth // 10,) * 10),
-        RoleBytes(VAE, tenth),
-    )
 
 
 class Crowd(RuleBasedStateMachine):
@@ -347,7 +324,7 @@ class Crowd(RuleBasedStateMachine):
                         model,
                         size_bytes,
                         3.0,
-                        self.parts(model) if whole else (),
+                        parts(model) if whole else (),
                         placement,
                         roles(model),
                     )
@@ -357,15 +334,6 @@ class Crowd(RuleBasedStateMachine):
             case effects.RunJob(_, _, _, others):
                 job = worker.unanswered[number % len(worker.unanswered)]
                 self.tell(events.JobFinished(job, 5.0, int(grown * GB), 1 + len(others)))
-
-    def parts(self, model: str) -> tuple[events.PartBytes, ...]:
-        """Models a and b have their encoder in common."""
-        if model not in ("a", "b"):
-            return ()
-        return (
-            events.PartBytes("encoder", 10 * GB),
-            events.PartBytes(f"rest of {model}", (SIZES[model] - 10) * GB),
-        )
 
     @precondition(lambda self: self.out.busy)
     @rule(number=numbers)

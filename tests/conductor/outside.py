@@ -62,6 +62,8 @@ class Outside:
     reservations: dict[str, effects.ReservationView] = field(default_factory=dict)
     fetching: set[str] = field(default_factory=set)
     facts: dict[str, events.ModelFacts] = field(default_factory=dict)
+    known: dict[str, events.ModelFacts] = field(default_factory=dict)
+    """The same, of models that left the catalogue too."""
     policy: Policy = field(default_factory=Policy)
     asked_out: set[str] = field(default_factory=set)
     """Models that the instructor had evicted and nobody asked for since: a pin waits."""
@@ -98,6 +100,7 @@ class Outside:
                 self.policy = policy
             case events.CatalogueChanged(models):
                 self.facts = {facts.model: facts for facts in models}
+                self.known |= self.facts
                 self.fetching -= {facts.model for facts in models if facts.on_disk}
                 self.fetching &= set(self.facts)
             case events.FetchFailed(model):
@@ -152,9 +155,8 @@ class Outside:
 
     def _load(self, order: effects.LoadModel) -> None:
         worker = self._free_lane(order)
-        facts, grows = self.facts.get(order.model), True
+        facts, grows = self.known[order.model], True
         if order.model in worker.ready:
-            assert facts is not None
             assert facts.roles, "a model was loaded twice"
             assert order.placement != worker.placed[order.model], "a model was placed as it is"
             drawn = worker.run.model if worker.run else ""
@@ -162,7 +164,7 @@ class Outside:
             worker.ready.remove(order.model)
             before = placed_bytes(facts, worker.placed[order.model])
             grows = placed_bytes(facts, order.placement) > before
-        if facts is not None and facts.memory.max_vram_bytes:
+        if facts.memory.max_vram_bytes:
             assert order.most_bytes == facts.memory.max_vram_bytes
             if facts.roles:
                 assert placed_bytes(facts, order.placement) <= order.most_bytes, "beyond the cap"

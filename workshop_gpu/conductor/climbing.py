@@ -11,7 +11,7 @@ from workshop_gpu.conductor.eviction import Standing
 from workshop_gpu.conductor.look import Look, make_room_or_load
 from workshop_gpu.conductor.orders import Order
 from workshop_gpu.conductor.placing import MOST_MOVES, REST_S, Placing
-from workshop_gpu.conductor.planning import TYPICAL, Size, has_ladder
+from workshop_gpu.conductor.planning import TYPICAL, Size
 from workshop_gpu.conductor.records import Slot
 from workshop_gpu.conductor.room import Claim
 from workshop_gpu.conductor.rungs import RESIDENT
@@ -46,5 +46,7 @@ def _low_and_idle(look: Look) -> Iterator[Slot]:
         for slot in device.slots.values():
             rested = look.now - max(slot.since_s, slot.used_s) >= REST_S
             low = slot.state is SlotState.READY and slot.placement != RESIDENT
-            if low and rested and slot.moves < MOST_MOVES and has_ladder(look.state, slot.model):
+            model = look.state.models[slot.model]
+            offered = model.listed and model.facts.enabled
+            if low and rested and offered and slot.moves < MOST_MOVES:
                 yield slot

@@ -126,7 +126,9 @@ class Placing:
         """The best way to place an idle model, where that is clearly better than it is now."""
         slot = device.slots[self._model]
         here = slot.placement
-        if not self._kept(device, slot) or ask(self.working_bytes(here)) is None:
+        if not self._has_ladder or not self._kept(device, slot):
+            return None
+        if ask(self.working_bytes(here)) is None:
             return None  # its next job sees to it
         option = self.run(device, ask)
         return None if option is None or option.placement == here else option
