@@ -8,8 +8,8 @@ from typing import ClassVar
 import hypothesis.strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.conductor.offered import FAR, SIZES, fact, parts, roles
-from tests.conductor.outside import Outside, placed_bytes
+from tests.conductor.offered import FAR, PHASES, SIZES, fact, honest_reading, loaded
+from tests.conductor.outside import Outside
 from tests.conductor.promises import check
 from tests.conductor.staging import GB
 from workshop_gpu.conductor import effects, events
@@ -23,7 +23,6 @@ from workshop_gpu.conductor.errors import (
 )
 from workshop_gpu.conductor.memory_settings import MemorySettings
 from workshop_gpu.conductor.policy import Policy
-from workshop_gpu.conductor.rungs import RESIDENT
 from workshop_gpu.conductor.states import Priority, SlotState
 
 DEVICES = ("gpu0", "gpu1")
@@ -316,19 +315,7 @@ class Crowd(RuleBasedStateMachine):
         worker = self.out.workers[device]
         match worker.orders[number % len(worker.orders)]:
             case effects.LoadModel(_, model, placement):
-                size_bytes = int(placed_bytes(fact(model), placement) * grown)
-                whole = placement == RESIDENT
-                self.tell(
-                    events.SlotLoaded(
-                        device,
-                        model,
-                        size_bytes,
-                        3.0,
-                        parts(model) if whole else (),
-                        placement,
-                        roles(model),
-                    )
-                )
+                self.tell(loaded(device, model, placement, grown))
             case effects.EvictModel(_, model):
                 self.tell(events.SlotEvicted(device, model, GB))
             case effects.RunJob(_, _, _, others):
@@ -340,8 +327,7 @@ class Crowd(RuleBasedStateMachine):
     def worker_fails(self, number: int) -> None:
         device = self.some_busy(number)
         worker = self.out.workers[device]
-        phase = ("load", "encode", "denoise", "decode")[number % 4]
-        error = ErrorReport("out_of_memory", "no memory", {"phase": phase})
+        error = ErrorReport("out_of_memory", "no memory", {"phase": PHASES[number % 4]})
         match worker.orders[number % len(worker.orders)]:
             case effects.LoadModel(_, model):
                 self.tell(events.LoadFailed(device, model, error))
@@ -514,10 +500,4 @@ class Crowd(RuleBasedStateMachine):
 
     def read_honestly(self, device: str) -> None:
         """The driver sees what is ours and nothing else."""
-        held = [
-            holder.bytes
-            for view in self.conductor.snapshot(self.now).devices
-            for holder in view.holders
-            if view.device == device and holder.kind in ("weights", "freeing", "working")
-        ]
-        self.tell(events.MemoryRead(device, sum(held), sum(held)))
+        self.tell(honest_reading(self.conductor.snapshot(self.now), device))
