@@ -11,7 +11,7 @@ MOST_MARKED = 32
 are when they come to the front."""
 
 _MOST_DUE = 32
-_MOST_RISING = 8
+_MOST_RISING = 32
 """Where the time of many has come at once, the rest follow with later events."""
 
 _TICK_S = 1.0
