@@ -11,10 +11,12 @@ import pytest
 from tests.worker.bare_pipelines import same_pixels
 from tests.worker.fake_pool import FakePool
 from tests.worker.fresh_pictures import WANTED
+from tests.worker.gguf_files import write_gguf
 from tests.worker.opening import loader, source
 from tests.worker.small_loras import bare_picture_with, save_lora
 from tests.worker.small_pipelines import save_flux, save_sdxl
 from tests.worker.test_worker_placements import EXACT
+from tests.worker.test_worker_quantized import denoiser_of
 from workshop_gpu.conductor.rungs import ENCODERS, RESIDENT, Placement
 
 pytestmark = pytest.mark.usefixtures("quiet_libraries")
@@ -93,7 +95,7 @@ def test_every_rung_draws_the_same_picture_with_a_lora(kit: Kit, pool: FakePool)
     from workshop_gpu.worker.loras import Loras
 
     worker, loras = loader(pool), Loras()
-    model, before = load(worker, kit.folder), None
+    model = load(worker, kit.folder)
     plain = drawn(worker, model, loras, {}).pixels
     with_one = drawn(worker, model, loras, {kit.one: 0.8}).pixels
     before = pool.memory()
@@ -113,12 +115,30 @@ def test_every_rung_draws_the_same_picture_with_a_lora(kit: Kit, pool: FakePool)
     assert pool.memory() == before, "the weights that all models share"
 
 
-@pytest.mark.parametrize("how", ["everything staged", "all streamed"])
-def test_without_a_pool_it_is_the_same(kit: Kit, how: str) -> None:
+def test_without_a_pool_it_is_the_same(kit: Kit) -> None:
     from workshop_gpu.worker.loras import Loras
 
     worker, loras = loader(), Loras()
     expected = drawn(worker, load(worker, kit.folder), loras, {kit.one: 1.5}).pixels
     worker = loader()
-    model = load(worker, kit.folder, EXACT[how])
+    model = load(worker, kit.folder, EXACT["staged and streamed"])
     assert np.array_equal(drawn(worker, model, loras, {kit.one: 1.5}).pixels, expected)
+
+
+@pytest.mark.parametrize("kit", ["flux"], indirect=True)
+def test_a_quantized_denoiser_takes_loras_as_well(kit: Kit, pool: FakePool, tmp_path: Path) -> None:
+    from workshop_gpu.worker.loras import Loras
+
+    write_gguf(denoiser_of(kit.folder), gguf := tmp_path / "small.gguf")
+    worker, loras = loader(pool), Loras()
+    pictures = []
+    for placement in (RESIDENT, EXACT["staged and streamed"]):
+        order = source(kit.folder, gguf=str(gguf))
+        model = worker.load(order, lambda *_: None, placement)
+        pictures.append(
+            [drawn(worker, model, loras, wanted).pixels for wanted in ({kit.one: 1}, {})]
+        )
+    (with_one, plain), (streamed_with_one, streamed_plain) = pictures
+    assert np.array_equal(with_one, streamed_with_one)
+    assert np.array_equal(plain, streamed_plain)
+    assert not np.array_equal(with_one, plain)
