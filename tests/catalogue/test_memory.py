@@ -1,0 +1,37 @@
+"""What models.toml may say of a model's memory, before the model and the card are known."""
+
+import pytest
+
+from workshop_gpu.catalogue.toml_file import parse_models
+
+ENTRY = '[[model]]\nid = "m"\nsource = { folder = "m" }\nmemory = { KEYS }\n'
+
+
+@pytest.mark.parametrize(
+    ("keys", "field"),
+    [
+        ("virtual_vram_gb = -1", "virtual_vram_gb"),
+        ("virtual_vram_gb = inf", "virtual_vram_gb"),
+        ("swap_space_gb = -0.5", "swap_space_gb"),
+        ("max_vram_gb = nan", "max_vram_gb"),
+        ("min_free_gb = -2", "min_free_gb"),
+        ("prefetch = 0", "prefetch"),
+        ('placement = "turbo"', "placement"),
+    ],
+)
+def test_a_value_that_cannot_be_is_a_mistake_with_its_line(keys: str, field: str) -> None:
+    read = parse_models(ENTRY.replace("KEYS", keys))
+    (mistake,) = read.mistakes
+    assert mistake.line == 4
+    assert field in mistake.reason
+
+
+def test_all_of_them_together_are_fine() -> None:
+    keys = (
+        'placement = "auto", virtual_vram_gb = 4, swap_space_gb = 1.5, swap_device = "cpu", '
+        "max_vram_gb = 16, prefetch = 2, min_free_gb = 0.5"
+    )
+    read = parse_models(ENTRY.replace("KEYS", keys))
+    assert not read.mistakes
+    (spec,) = read.specs
+    assert spec.memory.settings().max_vram_bytes == 16_000_000_000
