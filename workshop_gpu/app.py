@@ -169,6 +169,13 @@ class WorkshopGPU(ExtensionApp):
         '"auto" (where there is a GPU).',
     ).tag(config=True)
 
+    compile_blocks = CaselessStrEnum(
+        ["auto", "off"],
+        "auto",
+        help="Whether models' blocks are compiled while nothing else goes on, to draw faster: "
+        '"auto" (on a GPU, where triton is installed), "off".',
+    ).tag(config=True)
+
     @default("journal_file")
     def _default_journal_file(self) -> str:
         return str(Path(self.data_folder) / "journal.sqlite3")
@@ -210,6 +217,7 @@ class WorkshopGPU(ExtensionApp):
                 pool_bytes=None if self.pool_gb is None else int(self.pool_gb * 10**9),
                 spare_worker=self._keeps_spare(devices),
                 silence_limit_s=self.silence_limit_s,
+                compiler=self.compile_blocks,
                 conductor=self._conductor_settings(),
             ),
             Catalogue(

@@ -111,7 +111,12 @@ def test_torch_is_judged_by_what_it_can_use():
     failing = texts(findings.of_torch(TorchReport("2.13", "13.0", 1, "no kernel image"), with_gpu))
     assert "no kernel image" in failing
     good = findings.of_torch(TorchReport("2.13", "13.0", 1), with_gpu)
-    assert levels(good) == [Level.FINE]
+    assert levels(good) == [Level.FINE, Level.FINE]
+    slower = list(
+        findings.of_torch(TorchReport("2.13", "13.0", 1, uncompiled="no triton"), with_gpu)
+    )
+    assert levels(slower) == [Level.FINE, Level.NOTE]
+    assert "not compiled: no triton" in slower[1].text
 
 
 def test_models_are_judged_one_by_one(catalogue, tmp_path):

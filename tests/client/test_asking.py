@@ -100,6 +100,7 @@ def test_a_request_carries_all_options(client: Client, fake: FakeServer) -> None
         "priority": "normal",
         "batch": 1,
         "place": 0,
+        "compiled": None,
         "placement": "",
         "start_image": "",
         "mask": "",

@@ -60,14 +60,14 @@ class FakeProcesses:
         self.coming = []
         self.made = []
 
-    async def stand_by(self, log_folder, threads, cards):
+    async def stand_by(self, log_folder, threads, cards, compilation):
         process = FakeProcess(len(self.made) + 1)
         if self.coming and (process := self.coming.pop(0)()) and isinstance(process, OSError):
             raise process
         self.made.append(process)
         return process
 
-    async def start(self, device, log_folder, threads):
+    async def start(self, device, log_folder, threads, compilation):
         return "a fresh one"
 
 

@@ -91,7 +91,9 @@ def test_a_picture_carries_all_it_takes_to_make_it_again(loaded: Host) -> None:
     done = loaded.ask(run_order, protocol.Done)
     record = read_record(done.images[1])
     assert record.model == "shapes"
-    assert record.params == msgspec.structs.replace(wanted, seed=10, images=1, manner="exact")
+    assert record.params == msgspec.structs.replace(
+        wanted, seed=10, images=1, manner="exact", compiled=False
+    )
     assert record.metadata == {"participant": "Zoë", "job": "story"}
     assert set(record.versions) >= {"torch", "diffusers"}
     assert record.device == "CPU"
@@ -164,7 +166,9 @@ def test_a_job_for_a_model_that_is_not_there_fails_alone(loaded: Host) -> None:
 def test_a_record_is_json_that_any_program_reads(loaded: Host) -> None:
     done = run(loaded, "json", "shapes", params())
     text = picture(done.images[0]).info["workshop_gpu"]
-    assert msgspec.json.decode(text, type=ImageRecord).params == params(manner="exact")
+    assert msgspec.json.decode(text, type=ImageRecord).params == params(
+        manner="exact", compiled=False
+    )
 
 
 def test_a_model_evicted_and_loaded_again_draws_the_same(loaded: Host) -> None:
@@ -172,3 +176,12 @@ def test_a_model_evicted_and_loaded_again_draws_the_same(loaded: Host) -> None:
     loaded.ask(protocol.Evict("shapes"), protocol.Evicted)
     loaded.ask(protocol.Load(source_of("shapes")), protocol.Loaded)
     assert run(loaded, "after", "shapes", params()).images == first.images
+
+
+def test_a_worker_without_a_compiler_draws_without_compiled_blocks(loaded: Host) -> None:
+    wanted = protocol.Run("one", "shapes", params(steps=1, compiled=True), compiles=True)
+    done = loaded.ask(wanted, protocol.Done)
+    assert (done.compiled, done.to_compile) == (False, False)
+    assert not read_record(done.images[0]).params.compiled
+    compiled = loaded.ask(protocol.Compile("shapes"), protocol.Compiled)
+    assert compiled == protocol.Compiled("shapes", ready=False)

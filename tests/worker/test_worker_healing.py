@@ -44,6 +44,7 @@ def load(worker: Any, folder: Path, placement: Placement) -> Any:
 def run(worker: Any, model: Any, wanted: Any = WANTED) -> tuple[Any, str]:
     """One job as the engine runs it: what came of it, and the phase that it came to."""
     from workshop_gpu.worker.batch import Batch, Tools
+    from workshop_gpu.worker.compiling import Compiling
     from workshop_gpu.worker.failures import attempt
     from workshop_gpu.worker.images import ImageRecord
     from workshop_gpu.worker.link import Link
@@ -54,7 +55,8 @@ def run(worker: Any, model: Any, wanted: Any = WANTED) -> tuple[Any, str]:
 
     ours, theirs = socket.socketpair()
     answers: list[Any] = []
-    tools = Tools(Link(theirs), Turns(), worker._device, worker.stager, Loras())
+    compiling = Compiling(None, Turns(), "cpu", lambda told: None)
+    tools = Tools(Link(theirs), Turns(), worker._device, worker.stager, Loras(), compiling)
     batch = Batch([BatchMember("job", wanted)], tools, lambda job, came: answers.append(came))
 
     def record(params: Any, metadata: dict[str, str]) -> ImageRecord:

@@ -97,6 +97,7 @@ def complete(
         place=_within("place", request.place, 0, batch - 1),
         manner=request.manner,
         loras=_scaled(request.loras, spec.id, loras),
+        compiled=request.compiled,
     )
     return _begun(params, request.strength, spec.id, beginning, accepts)
 

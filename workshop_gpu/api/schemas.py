@@ -32,7 +32,7 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     `batch` and `place`, from a picture's record, repeat one that was drawn together with others;
     `manner`, from there too, one that was drawn with tiles, slices or text encoders on the CPU, or
-    without ("exact").
+    without ("exact"), and `compiled` one that was drawn with compiled blocks, or without them.
     `id`, 32 hexadecimal digits, is the job's: a request that is sent again with the same id,
     because its answer was lost, makes no second job. `placement` is the name of a rung on which the
     model has to be (instructor).
@@ -56,6 +56,7 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     batch: int = 1
     place: int = 0
     manner: str = ""
+    compiled: bool | None = None
     priority: PriorityName = "normal"
     id: str = ""
     placement: str = ""
@@ -125,9 +126,9 @@ class Job(msgspec.Struct, frozen=True):
     started_at: float | None
     ended_at: float | None
     seconds_s: float | None = None
-    params: dict[str, str | int | float | dict[str, float]] | None = None
+    params: dict[str, str | int | float | bool | dict[str, float] | None] | None = None
     """prompt, negative_prompt, seed, steps, guidance, width, height, images, batch, place,
-    manner, start_image, mask, strength, loras"""
+    manner, compiled, start_image, mask, strength, loras"""
     images: list[ImageInfo] = []
     error: ErrorReport | None = None
     batch: int = 1

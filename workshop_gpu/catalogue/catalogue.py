@@ -198,6 +198,7 @@ class Catalogue:
             roles=roles_of(local.components),
             lacks=lacks_of(local.components),
             memory=self.memory(spec),
+            compiles=spec.compile != "off",
         )
 
     def memory(self, spec: ModelSpec) -> MemorySettings:

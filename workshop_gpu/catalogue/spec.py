@@ -81,7 +81,8 @@ class ModelSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     `kind` names the loader ("diffusers"). `dtype` is "float32", "float16", "bfloat16" or ""
     (the device's default). `vram_gb` is the instructor's own figure for the weights in GB
     (0: estimate it). `keep_warm_s` is how long an idle model stays before it may be dropped
-    without need. `reason` is shown where `enabled` is false.
+    without need. `compile` is "auto" (its blocks may be compiled, to draw faster) or "off".
+    `reason` is shown where `enabled` is false.
     """
 
     id: str
@@ -96,6 +97,7 @@ class ModelSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     keep_warm_s: float = 900.0
     vram_gb: float = 0.0
     memory: Memory = Memory()
+    compile: str = AUTO
     enabled: bool = True
     reason: str = ""
     thumbnail: str = ""

@@ -8,6 +8,7 @@ from workshop_gpu.catalogue.spec import Limits, Memory, ModelSpec
 from workshop_gpu.conductor.ladder import names
 
 KINDS = ("diffusers",)
+COMPILE = ("auto", "off")
 DTYPES = ("", "float32", "float16", "bfloat16")
 
 _MOST_GB = 10_000
@@ -37,6 +38,8 @@ def broken_rules(spec: ModelSpec) -> Iterator[Broken]:
     for name, number in (("keep_warm_s", spec.keep_warm_s), ("vram_gb", spec.vram_gb)):
         if not math.isfinite(number) or number < 0:
             yield (name,), f"{name} must be 0 or more"
+    if spec.compile not in COMPILE:
+        yield ("compile",), f'compile "{spec.compile[:80]}" is not known; it is auto or off'
     yield from _memory(spec.memory)
     yield from _source(spec)
     yield from _limits(spec.limits)

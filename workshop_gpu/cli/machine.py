@@ -35,19 +35,25 @@ for card in range(cards):
         assert (a @ a)[0, 0].item() == 8.0
     except Exception as error:
         problem = f"cuda:{card}: {error}".splitlines()[0]
+uncompiled = ""
+if cards:
+    from workshop_gpu.worker.compilers import why_not
+    uncompiled = why_not()
 print(json.dumps({"version": torch.__version__, "cuda": torch.version.cuda or "",
-                  "cards": cards, "problem": problem}))
+                  "cards": cards, "problem": problem, "uncompiled": uncompiled}))
 """
 
 
 class TorchReport(msgspec.Struct, frozen=True):
     """What torch says of itself. `cuda` is the CUDA it was built for ("": a CPU build); `cards`
-    the GPUs it can use; `problem` why it, or one of them, does not work."""
+    the GPUs it can use; `problem` why it, or one of them, does not work; `uncompiled` why blocks
+    cannot be compiled for them."""
 
     version: str = ""
     cuda: str = ""
     cards: int = 0
     problem: str = ""
+    uncompiled: str = ""
 
 
 class MemoryHolder(msgspec.Struct, frozen=True):

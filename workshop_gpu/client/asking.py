@@ -106,6 +106,7 @@ def request_again(made: Metadata, exactly: bool = True) -> schemas.GenerateReque
         batch=made.get("batch", 1),
         place=made.get("place", 0),
         manner=made.get("manner", "") if exactly else "",
+        compiled=bool(made.get("compiled")) if exactly else None,
         start_image=start_image,
         mask=made.get("mask", ""),
         strength=made.get("strength") if start_image else None,

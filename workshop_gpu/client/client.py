@@ -180,10 +180,12 @@ class Client:
         batch: int = 1,
         place: int = 0,
         manner: str = "",
+        compiled: bool | None = None,
     ) -> JobHandle:
         """Ask for pictures and return at once; the arguments are those of `generate`.
 
-        `batch`, `place` and `manner`, from a picture's metadata, repeat one to its last bit.
+        `batch`, `place`, `manner` and `compiled`, from a picture's metadata, repeat one to its
+        last bit.
         """
         width, height = parse_size(size)
         for name, value in (("seed", seed), ("steps", steps)):
@@ -210,6 +212,7 @@ class Client:
             batch=batch,
             place=place,
             manner=check_prompt(manner, "manner"),
+            compiled=compiled,
             strength=strength,
             loras=worn,
             id=uuid.uuid4().hex,
@@ -347,9 +350,10 @@ class Client:
     ) -> GeneratedImage:
         """Make the same picture again from its metadata (an image, a file or PNG bytes).
 
-        One that was drawn with VAE tiling, attention slicing or text encoders on the CPU, or
-        without, is drawn so again, since that changes its last bits; not `exactly`, it is drawn
-        as the model is placed now. Raises NotRepeatable where the server cannot draw it so.
+        One that was drawn with VAE tiling, attention slicing, text encoders on the CPU or compiled
+        blocks, or without, is drawn so again, since that changes its last bits; not `exactly`, it
+        is drawn as the model is placed now. Raises NotRepeatable where the server cannot draw it
+        so. Where compiled blocks are not ready yet, its metadata says that it was drawn without.
 
         One that began with a picture needs that one: give `start_image` (and `mask`) where the
         server does not have it any more.

@@ -14,7 +14,7 @@ from workshop_gpu.client.errors import BadRequest
 
 Metadata = dict[str, Any]
 """prompt, negative_prompt, seed, steps, guidance, width, height, batch, place, manner, loras,
-model, versions, device, placement (unless all of the model was on the device)."""
+compiled, model, versions, device, placement (unless all of the model was on the device)."""
 
 TEXT_CHUNK = "workshop_gpu"
 READABLE_CHUNK = "parameters"

@@ -6,6 +6,7 @@ Checks raise a `WorkshopError` and change nothing.
 import math
 from bisect import bisect_left
 
+from workshop_gpu.conductor.compiled import check_compiled
 from workshop_gpu.conductor.errors import (
     ErrorReport,
     HoldEnded,
@@ -60,6 +61,7 @@ def check_job(state: State, event: JobSubmitted, now: float) -> None:
     size = size_asked(event)
     check_memory(state, event.model, size)
     check_manner(state, event.model, size)
+    check_compiled(state, event)
     _check_fits(state, event.model, size)
     _check_failures(state, event.model, now)
     _check_queue(state, event.participant)

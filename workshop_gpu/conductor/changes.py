@@ -7,9 +7,11 @@ half of it.
 from collections.abc import Sequence
 
 from workshop_gpu.conductor.announcing import Announcer
+from workshop_gpu.conductor.compiled import may_compile
 from workshop_gpu.conductor.effects import (
     AnnounceHold,
     CancelJob,
+    CompileModel,
     Effect,
     EvictModel,
     LoadModel,
@@ -80,7 +82,9 @@ class Changes:
         self.touch(device)
         others = tuple(job.id for job in jobs[1:])
         placement = "" if slot.placement == RESIDENT else slot.placement.name
-        self.effects.append(RunJob(device.name, first.id, first.model, others, placement))
+        compiles = may_compile(state, device, slot)
+        run = RunJob(device.name, first.id, first.model, others, placement, compiles)
+        self.effects.append(run)
 
     def ask_cancel(self, job: Job) -> None:
         """The worker is told once to stop the running job."""
@@ -148,6 +152,12 @@ class Changes:
         self.touch(device)
 
     # slots
+
+    def compile(self, device: Device, model: str) -> None:
+        """The model's blocks are compiled beside all else."""
+        device.compiling = model
+        device.slots[model].to_compile = False
+        self.effects.append(CompileModel(device.name, model))
 
     def load(self, device: Device, order: Load, now: float) -> None:
         """The model's load begins, or its way into another placement; its estimated bytes count
@@ -252,7 +262,7 @@ class Changes:
                 freed_bytes = device.ledger.weights_bytes(slot.model)
                 self.remove_slot(slot, freed_bytes, f"the GPU worker ended ({reason})")
         device.ledger.clear()
-        device.stopping, device.retires = False, ""
+        device.stopping, device.retires, device.compiling = False, "", ""
         device.rest()
         self.touch(device)
 

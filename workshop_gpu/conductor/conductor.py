@@ -43,7 +43,7 @@ from workshop_gpu.conductor.learned import Learned
 from workshop_gpu.conductor.ledger import Ledger
 from workshop_gpu.conductor.limits import Limits
 from workshop_gpu.conductor.offering import under
-from workshop_gpu.conductor.orders import Evict, Load, Run
+from workshop_gpu.conductor.orders import Compile, Evict, Load, Run
 from workshop_gpu.conductor.planning import Size
 from workshop_gpu.conductor.policy import Policy
 from workshop_gpu.conductor.records import Device, Model, State
@@ -312,6 +312,8 @@ class Conductor:
             ordered = True
             device = state.devices[order.device]
             match order:
+                case Compile():
+                    changes.compile(device, order.model)
                 case Run():
                     self._mark_overtaken(order, now)
                     changes.run(device, order.jobs, now)

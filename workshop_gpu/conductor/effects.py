@@ -64,6 +64,8 @@ class SlotView(msgspec.Struct, frozen=True):
     error: ErrorReport | None
     placement: str = ""
     """In words, where its weights are."""
+    compiled: bool = False
+    """Whether its blocks are compiled."""
 
 
 class Holder(msgspec.Struct, frozen=True):
@@ -192,6 +194,15 @@ class RunJob(Effect, frozen=True):
     others: tuple[str, ...] = ()
     placement: str = ""
     """The name of the model's placement, unless all of it is on the device."""
+    compiles: bool = False
+    """Compiled blocks may be used, and made for the next job."""
+
+
+class CompileModel(Effect, frozen=True):
+    """Compile the model's blocks beside all else; answered by SlotCompiled, maybe minutes later."""
+
+    device: str
+    model: str
 
 
 class CancelJob(Effect, frozen=True):

@@ -27,8 +27,8 @@ class ModelFacts(msgspec.Struct, frozen=True):
     not `on_disk` yet is downloaded when somebody wants it. Models that name the same `denoiser`
     (the shape of its network, "": nobody else's) need equal working memory. `roles` say what its
     parts take, () where nobody knows: then it is placed as a whole or not at all. `memory` is
-    what the instructor says of its placement. `lacks`: what of "tiled" and "sliced" it is known not
-    to be able to do.
+    what the instructor says of its placement, `compiles` whether its blocks may be compiled.
+    `lacks`: what of "tiled" and "sliced" it is known not to be able to do.
     """
 
     model: str
@@ -44,6 +44,7 @@ class ModelFacts(msgspec.Struct, frozen=True):
     roles: tuple[RoleBytes, ...] = ()
     memory: MemorySettings = AUTOMATIC
     lacks: tuple[str, ...] = ()
+    compiles: bool = True
 
 
 class CatalogueChanged(Event, frozen=True):
@@ -54,12 +55,14 @@ class CatalogueChanged(Event, frozen=True):
 
 class DeviceReady(Event, frozen=True):
     """A worker stands ready with an empty device; also after a restart. `bus_bytes_per_s` is how
-    fast weights come to it from host memory (0: not measured)."""
+    fast weights come to it from host memory (0: not measured). `compiles`: it can compile
+    blocks."""
 
     device: str
     total_bytes: int
     foreign_bytes: int = 0
     bus_bytes_per_s: float = 0.0
+    compiles: bool = False
 
 
 class WorkerDied(Event, frozen=True):
@@ -132,8 +135,9 @@ class JobSubmitted(Event, frozen=True):
     and the same group (not "") may run as one batch, whoever asked for them; the shell names it
     by all that must be equal for that (size, steps, guidance, scheduler). `placement` is a rung's
     name, where an instructor asked for one ("": the planner decides). `manner` is that of the
-    placement in which the picture was drawn that it repeats ("": whichever). `beside_bytes` come to
-    the device with it and leave with it (LoRAs).
+    placement in which the picture was drawn that it repeats ("": whichever), `compiled` whether it
+    was drawn with compiled blocks (None: it repeats none). `beside_bytes` come to the device with
+    it and leave with it (LoRAs).
     """
 
     job: str
@@ -148,6 +152,7 @@ class JobSubmitted(Event, frozen=True):
     placement: str = ""
     manner: str = ""
     beside_bytes: int = 0
+    compiled: bool | None = None
 
 
 class RestoredJob(msgspec.Struct, frozen=True):
@@ -193,12 +198,15 @@ class JobFinished(Event, frozen=True):
     """The images are on disk. `peak_bytes` is working memory above the weights; 0: not measured.
 
     `batch` jobs were drawn together; then `seconds_s` and `peak_bytes` are those of all of them.
+    `compiled`: with compiled blocks; `to_compile`: some blocks of the model could be.
     """
 
     job: str
     seconds_s: float
     peak_bytes: int = 0
     batch: int = 1
+    compiled: bool = False
+    to_compile: bool = False
 
 
 class JobFailed(Event, frozen=True):
@@ -249,6 +257,16 @@ class SlotLoaded(Event, frozen=True):
     roles: tuple[RoleBytes, ...] = ()
     transient_bytes: int = 0
     lacks: tuple[str, ...] = ()
+
+
+class SlotCompiled(Event, frozen=True):
+    """Whether the model's jobs are drawn with compiled blocks from now on. `problem` says why they
+    are not, where they were to be compiled."""
+
+    device: str
+    model: str
+    ready: bool
+    problem: str = ""
 
 
 class LoadFailed(Event, frozen=True):

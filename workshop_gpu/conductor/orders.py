@@ -36,7 +36,15 @@ class Evict:
     room_for: str = ""
 
 
-Order = Run | Load | Evict
+@dataclass(frozen=True, slots=True)
+class Compile:
+    """Compile the model's blocks, beside all else."""
+
+    device: str
+    model: str
+
+
+Order = Run | Load | Evict | Compile
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from workshop_gpu.conductor.looked import Looked
 from workshop_gpu.conductor.planner import Step
 from workshop_gpu.conductor.policy import Policy
 from workshop_gpu.conductor.queue import Key, Queue
-from workshop_gpu.conductor.rungs import RESIDENT, Placement
+from workshop_gpu.conductor.rungs import RESIDENT, Placement, timed_as
 from workshop_gpu.conductor.settings import Settings
 from workshop_gpu.conductor.shortages import Shortages
 from workshop_gpu.conductor.states import (
@@ -147,6 +147,10 @@ class Slot:
     """How often it was placed otherwise since it drew last."""
     drawn: tuple[int, int, int] | None = None
     """Pixels, pictures at once and steps of what it drew last."""
+    compiled: bool = False
+    """Whether its blocks are compiled, for the sizes that were drawn."""
+    to_compile: bool = False
+    """Whether some could be."""
 
 
 @dataclass(slots=True)
@@ -180,6 +184,10 @@ class Device:
     slots: dict[str, Slot] = field(default_factory=dict)
     bus_bytes_per_s: float = 0.0
     """How fast weights come to it; 0: not measured."""
+    compiles: bool = False
+    """Whether blocks can be compiled for it."""
+    compiling: str = ""
+    """The model whose blocks are being compiled."""
 
     @property
     def is_gone(self) -> bool:
@@ -441,9 +449,10 @@ class State:
     def run_s(self, job: Job, batch: int = 1) -> float | None:
         """As `cost_s`, None where nothing was learned."""
         request = job.request
-        placement = self.placement_of(request.model).name
+        slot = next(self.slots(request.model, SlotState.READY), None)
+        timed = RESIDENT.name if slot is None else timed_as(slot.placement, slot.compiled)
         return self.estimates.run_s(
-            request.model, request.pixels, request.steps, request.batch * batch, placement
+            request.model, request.pixels, request.steps, request.batch * batch, timed
         )
 
     def placement_of(self, model: str) -> Placement:

@@ -5,6 +5,7 @@ that is not loading, the end of a job that does not run (its worker died, it was
 """
 
 from workshop_gpu.conductor.changes import Changes
+from workshop_gpu.conductor.compiled import not_as_asked
 from workshop_gpu.conductor.effects import Notice
 from workshop_gpu.conductor.errors import Fact, gigabytes
 from workshop_gpu.conductor.estimates import contradicts
@@ -18,6 +19,7 @@ from workshop_gpu.conductor.events import (
     JobStopped,
     LoadFailed,
     MemoryRead,
+    SlotCompiled,
     SlotEvicted,
     SlotLoaded,
     SlotProgressed,
@@ -28,12 +30,12 @@ from workshop_gpu.conductor.ledger import Ledger
 from workshop_gpu.conductor.planner import moving_s
 from workshop_gpu.conductor.planning import question_for, size_of, working_bytes
 from workshop_gpu.conductor.records import Activity, Device, Job, Slot, State
-from workshop_gpu.conductor.rungs import RESIDENT
+from workshop_gpu.conductor.rungs import RESIDENT, timed_as
 from workshop_gpu.conductor.states import DeviceState, JobState, SlotState
 from workshop_gpu.conductor.stepdown import StepDown
 
 DeviceFact = DeviceReady | WorkerDied | WorkerDrifted | DeviceGone | MemoryRead
-SlotFact = SlotProgressed | SlotLoaded | LoadFailed | SlotEvicted
+SlotFact = SlotProgressed | SlotLoaded | LoadFailed | SlotEvicted | SlotCompiled
 JobFact = JobStarted | JobProgressed | JobFinished | JobFailed | JobStopped
 
 
@@ -113,6 +115,7 @@ class Reports:
         device.state, device.reason = DeviceState.READY, ""
         device.ledger.open(event.total_bytes, event.foreign_bytes)
         device.bus_bytes_per_s = event.bus_bytes_per_s
+        device.compiles = event.compiles
         self._state.estimates.learn_bus(event.bus_bytes_per_s)
 
     # slots
@@ -120,10 +123,15 @@ class Reports:
     def apply_slot(self, event: SlotFact, now: float) -> None:
         device = self._state.devices.get(event.device)
         slot = device.slots.get(event.model) if device else None
+        if isinstance(event, SlotCompiled) and device and device.compiling == event.model:
+            device.compiling = ""
         if device is None or slot is None:
             return
-        if not isinstance(event, SlotProgressed):
+        if not isinstance(event, SlotProgressed | SlotCompiled):
             device.ledger.changed_s = now
+        if isinstance(event, SlotCompiled):
+            self._compiled(event, device, slot)
+            return
         if isinstance(event, SlotEvicted):
             if slot.state is SlotState.LEAVING and device.does(Activity.EVICTING, slot.model):
                 self._changes.remove_slot(slot, event.freed_bytes, slot.leaves_because)
@@ -141,6 +149,14 @@ class Reports:
                 if left is not None:
                     self._changes.fail_slot(slot, left, now)
                     self._state.models[slot.model].wanted_s = None
+
+    def _compiled(self, event: SlotCompiled, device: Device, slot: Slot) -> None:
+        slot.compiled = event.ready
+        slot.to_compile = False
+        self._changes.touch(device)
+        if event.problem:
+            text = f"{slot.model} is drawn without compiled blocks: {event.problem.rstrip('.')}."
+            self._changes.effects.append(Notice(text, {"model": slot.model}))
 
     def _loaded(self, event: SlotLoaded, device: Device, slot: Slot, now: float) -> None:
         """The measured weights count from here; those who waited pay for the load together."""
@@ -202,6 +218,7 @@ class Reports:
                 device = self._state.devices[job.device or ""]
                 if not device.in_safe_mode:  # what it took there says nothing about other runs
                     self._learn(event, job)
+                job.went_on = not_as_asked(job, event.compiled) or job.went_on
                 job.step = job.request.steps
                 self._recovered(device)
                 self._changes.end_job(job, JobState.DONE, now)
@@ -219,6 +236,8 @@ class Reports:
         model, pixels, batch = job.model, request.pixels, request.batch * max(1, event.batch)
         slot = self._device_of(job).slots.get(model)
         placement = slot.placement if slot else RESIDENT
+        if slot is not None:
+            slot.to_compile = event.to_compile
         listed = model in self._state.models
         together = max(1, event.batch)
         estimated = working_bytes(self._state, job, together, placement) if listed else 0
@@ -227,9 +246,10 @@ class Reports:
             size = size_of(job, together)
             question = question_for(self._state, model, size, 0, self._device_of(job))
             moved_s = moving_s(question, placement)
-        estimates.learn_run(
-            model, pixels, request.steps, event.seconds_s, batch, placement.name, moved_s
-        )
+        timed = timed_as(placement, event.compiled)
+        estimates.learn_run(model, pixels, request.steps, event.seconds_s, batch, timed, moved_s)
+        if event.compiled and event.peak_bytes <= estimated:
+            return  # room is kept for those that are drawn without
         own_bytes = max(0, event.peak_bytes - request.beside_bytes)
         first = estimates.learn_working(model, pixels, batch, own_bytes, placement.kind)
         if first and contradicts(event.peak_bytes, estimated):

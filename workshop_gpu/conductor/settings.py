@@ -19,7 +19,8 @@ class Settings(msgspec.Struct, frozen=True):
     `stall_limit_s`: for how long a job may run without a step, unless its steps were measured to be
     long, and an eviction may last.
     `failed_load_s`: for how long a load that failed is not tried again, unless the instructor
-    asks. `reservation_limit`: reservations that one participant may have.
+    asks. `reservation_limit`: reservations that one participant may have. Blocks are compiled only
+    where `compile_room_bytes` are free: the compiler's process has the driver's own memory too.
     """
 
     queue_limit: int = 3
@@ -38,3 +39,4 @@ class Settings(msgspec.Struct, frozen=True):
     stall_limit_s: float = 300.0
     failed_load_s: float = 30.0
     reservation_limit: int = 4
+    compile_room_bytes: int = 1_500_000_000

@@ -53,6 +53,7 @@ def ageless_view(state: State, slot: Slot) -> SlotView:
         idle_s=0.0,
         error=slot.error,
         placement=words_of(slot.placement),
+        compiled=slot.compiled,
     )
 
 

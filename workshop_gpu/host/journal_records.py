@@ -23,6 +23,7 @@ def request_of(record: JobRecord) -> JobSubmitted:
         placement=record.placement,
         manner=params.manner,
         beside_bytes=record.lora_bytes,
+        compiled=params.compiled,
     )
 
 

@@ -161,7 +161,9 @@ class Keeper:
         if record is not None:
             record.saved_images, record.saved_bytes = len(done.images), size_bytes
             record.seconds_s = done.seconds_s
-        return events.JobFinished(done.job, done.seconds_s, done.peak_bytes, done.batch)
+        return events.JobFinished(
+            done.job, done.seconds_s, done.peak_bytes, done.batch, done.compiled, done.to_compile
+        )
 
     # retention
 

@@ -17,6 +17,7 @@ Order = (
     | effects.FetchModel
     | effects.EvictModel
     | effects.RunJob
+    | effects.CompileModel
     | effects.CancelJob
     | effects.StopWorker
     | effects.StopFetch
@@ -60,6 +61,8 @@ class Orders:
                 self._supervisors[device].send(evict)
             case effects.RunJob():
                 self._supervisors[order.device].send(self._run(order))
+            case effects.CompileModel(device, model):
+                self._supervisors[device].send(protocol.Compile(model))
             case effects.CancelJob(device, job):
                 self._supervisors[device].send(protocol.Cancel(job))
             case effects.StopWorker(device, reason):
@@ -86,6 +89,7 @@ class Orders:
             tuple(others),
             inputs=first.inputs,
             lora_files=first.lora_files,
+            compiles=order.compiles,
         )
 
     def _member(self, job: str, placement: str) -> protocol.BatchMember:

@@ -61,7 +61,8 @@ class JobRecord(msgspec.Struct):
         """
         made = self.params
         # A repeated picture is drawn as it was: by itself, or in a batch of its own likes.
-        if made.images > 1 or made.batch > 1 or made.manner or made.start_image:
+        repeats = made.batch > 1 or made.manner or made.compiled is not None
+        if made.images > 1 or repeats or made.start_image:
             return ""
         # Some pipelines take "no negative prompt" for something else than an empty one.
         negative = "negative" if made.negative_prompt else ""

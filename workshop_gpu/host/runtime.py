@@ -45,6 +45,7 @@ from workshop_gpu.host.spare import SpareWorker
 from workshop_gpu.host.supervisor import Supervisor, WorkerEnd
 from workshop_gpu.host.weight_pool import WeightPool
 from workshop_gpu.host.worker_facts import facts
+from workshop_gpu.host.worker_process import Compilation
 from workshop_gpu.host.xids import Reach, Xid, XidWatch
 from workshop_gpu.worker import protocol
 from workshop_gpu.worker.protocol import GenerateParams
@@ -63,7 +64,8 @@ class RuntimeSettings(msgspec.Struct, frozen=True):
     data folder). `pool_bytes` is the
     weight pool's budget (None: half of the memory that is available at the start; 0: no pool),
     `spare_worker` whether a process stands by for a worker that dies. A worker that gives no sign
-    of life for `silence_limit_s` is ended (0: never)."""
+    of life for `silence_limit_s` is ended (0: never). `compiler` makes models' blocks faster
+    ("auto": on cards; "off")."""
 
     devices: tuple[DeviceConfig, ...]
     data_folder: Path
@@ -73,6 +75,7 @@ class RuntimeSettings(msgspec.Struct, frozen=True):
     pool_bytes: int | None = None
     spare_worker: bool = False
     silence_limit_s: float = 60.0
+    compiler: str = "auto"
     conductor: Settings = Settings()
 
 
@@ -127,7 +130,10 @@ class Runtime:
         self.pool = WeightPool(settings.pool_bytes, log=self._log)
         logs = settings.data_folder / "logs"
         prepare = self._prepare if cards else None
-        self.spare = SpareWorker(logs, settings.threads, cards, self._log, prepare=prepare)
+        compilation = Compilation(settings.compiler, settings.data_folder / "compiled")
+        self.spare = SpareWorker(
+            logs, settings.threads, cards, self._log, prepare=prepare, compilation=compilation
+        )
         self._supervisors = {
             device.id: Supervisor(
                 device,
@@ -137,6 +143,7 @@ class Runtime:
                 on_report=self._on_report,
                 on_end=self._on_worker_end,
                 start=self.spare.start,
+                start_fresh=self.spare.start_fresh,
                 log=self._log,
                 silence_limit_s=settings.silence_limit_s,
                 retry_s=_LOST_DEVICE_RETRY_S,

@@ -12,7 +12,7 @@ from pathlib import Path
 import anyio
 
 from workshop_gpu.host.devices import DeviceConfig
-from workshop_gpu.host.worker_process import WorkerProcess
+from workshop_gpu.host.worker_process import UNCOMPILED, Compilation, WorkerProcess
 from workshop_gpu.worker.protocol import Prepare, StandingBy
 
 _PAUSES_S = (0.0, 3.0, 10.0)
@@ -37,6 +37,7 @@ class SpareWorker:
         log: logging.Logger,
         *,
         prepare: Callable[[], Prepare] | None = None,
+        compilation: Compilation = UNCOMPILED,
         pauses_s: tuple[float, ...] = _PAUSES_S,
         rest_s: float = _REST_S,
     ) -> None:
@@ -45,6 +46,7 @@ class SpareWorker:
         self._cards = cards
         self._log = log
         self._prepare = prepare
+        self._compilation = compilation
         self._pauses_s = pauses_s
         self._rest_s = rest_s
         self._standing_by: WorkerProcess | None = None
@@ -57,7 +59,7 @@ class SpareWorker:
         """A worker for this device; it reports Ready by itself. Raises OSError."""
         worker = self._standing_by
         if worker is None:
-            return await WorkerProcess.start(device, log_folder, threads)
+            return await self.start_fresh(device, log_folder, threads)
         self._standing_by = None
         self._stands_by.clear()
         # The next one is not to take the cores from this one: it waits until this is ready.
@@ -67,6 +69,12 @@ class SpareWorker:
             await self._let_go.wait()  # until nobody else reads from it
         worker.take_over(device, log_folder)
         return worker
+
+    async def start_fresh(
+        self, device: DeviceConfig, log_folder: Path, threads: int
+    ) -> WorkerProcess:
+        """A worker for this device in a new process. Raises OSError."""
+        return await WorkerProcess.start(device, log_folder, threads, self._compilation)
 
     async def stands_by(self) -> int:
         """Waits until a process stands by; returns its number."""
@@ -97,7 +105,9 @@ class SpareWorker:
         """One spare, until it is taken: then "". Otherwise how it ended."""
         self._taken, self._let_go = asyncio.Event(), asyncio.Event()
         try:
-            worker = await WorkerProcess.stand_by(self._log_folder, self._threads, self._cards)
+            worker = await WorkerProcess.stand_by(
+                self._log_folder, self._threads, self._cards, self._compilation
+            )
         except OSError as error:
             return f"it could not be started: {error.strerror or error}"
         reason, report = "", None

@@ -23,7 +23,9 @@ def facts(
             foreign = report.memory.used_bytes - report.memory.ours_bytes
             bus = report.bus_bytes_per_s
             total_bytes = min(report.total_bytes, most_bytes or report.total_bytes)
-            found.append(events.DeviceReady(device, total_bytes, max(0, foreign), bus))
+            found.append(
+                events.DeviceReady(device, total_bytes, max(0, foreign), bus, report.compiles)
+            )
         case protocol.Loading(model, done_bytes, total_bytes):
             found.append(events.SlotProgressed(device, model, done_bytes, total_bytes))
         case protocol.Loaded(model, weights_bytes, seconds_s):
@@ -34,6 +36,8 @@ def facts(
                     report.placement, report.roles, report.transient_bytes, report.lacks,
                 )
             )  # fmt: skip
+        case protocol.Compiled(model, ready, problem):
+            found.append(events.SlotCompiled(device, model, ready, problem))
         case protocol.LoadFailed(model, error):
             found.append(events.LoadFailed(device, model, error))
         case protocol.Evicted(model, freed_bytes):

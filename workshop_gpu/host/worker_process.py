@@ -35,6 +35,24 @@ _SECRET = re.compile(r"TOKEN|PASSWORD|SECRET|API_KEY")
 _END_TIMEOUT_S = 3.0
 
 
+class Compilation(msgspec.Struct, frozen=True):
+    """What compiles a worker's blocks ("auto": on a card; "off", or a backend's name), and the
+    folder where they are kept (None: nothing is compiled)."""
+
+    compiler: str = "auto"
+    folder: Path | None = None
+
+    @property
+    def options(self) -> list[str]:
+        """The worker's."""
+        if self.folder is None:
+            return []
+        return ["--compiler", self.compiler, "--compiled", str(self.folder)]
+
+
+UNCOMPILED = Compilation()
+
+
 class WorkerProcess:
     """A running worker. Orders go out with `send`; reports come in with `receive`.
 
@@ -54,17 +72,26 @@ class WorkerProcess:
 
     @classmethod
     async def start(
-        cls, device: DeviceConfig, log_folder: Path, threads: int = 0
+        cls,
+        device: DeviceConfig,
+        log_folder: Path,
+        threads: int = 0,
+        compilation: Compilation = UNCOMPILED,
     ) -> "WorkerProcess":
         """Starts the process; its first report is `Ready`, seconds later. Raises OSError."""
         options = ["--device", device.torch_device, "--total-bytes", str(device.total_bytes)]
+        options += compilation.options
         return await cls._start(
             options, threads, _environment(device.gpu_uuid), _log_path(log_folder, device)
         )
 
     @classmethod
     async def stand_by(
-        cls, log_folder: Path, threads: int, cards: tuple[str, ...]
+        cls,
+        log_folder: Path,
+        threads: int,
+        cards: tuple[str, ...],
+        compilation: Compilation = UNCOMPILED,
     ) -> "WorkerProcess":
         """Starts a process for a device that is named later, with `take_over`.
 
@@ -73,7 +100,10 @@ class WorkerProcess:
         """
         environment = _environment(",".join(cards))
         return await cls._start(
-            ["--stand-by"], threads, environment, log_folder / "worker-spare.log"
+            ["--stand-by", *compilation.options],
+            threads,
+            environment,
+            log_folder / "worker-spare.log",
         )
 
     @classmethod

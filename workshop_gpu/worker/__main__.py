@@ -18,6 +18,7 @@ import warnings
 from typing import TYPE_CHECKING
 
 from workshop_gpu.worker import heartbeat
+from workshop_gpu.worker.compilers import AUTO, COMPILERS, compilers_folders
 from workshop_gpu.worker.lifeline import die_with_parent
 from workshop_gpu.worker.link import Link, end_process
 from workshop_gpu.worker.protocol import StandingBy
@@ -41,6 +42,7 @@ def main() -> None:
     _say_where_it_ends()
     _allow_many_files()
     _prepare_environment(options.threads)
+    os.environ.update(compilers_folders(options.compiled))
     link = Link(socket.socket(fileno=options.fd))
     link.start()  # before the imports: a server that dies meanwhile must not leave us behind
 
@@ -48,12 +50,14 @@ def main() -> None:
     ahead = _stand_by(link, options, turns) if options.stand_by else None
 
     from workshop_gpu.worker.ahead import Ahead
+    from workshop_gpu.worker.compiling import Compiling
     from workshop_gpu.worker.cores import share_out
     from workshop_gpu.worker.devices import DeviceUnusable, open_device
     from workshop_gpu.worker.engine import Engine
     from workshop_gpu.worker.moving import Mover
     from workshop_gpu.worker.pipelines import import_usual_classes
     from workshop_gpu.worker.pool_link import PoolLink
+    from workshop_gpu.worker.twin_store import open_store
 
     try:
         device = open_device(options.device, options.total_bytes)
@@ -67,10 +71,13 @@ def main() -> None:
     if ahead is None:
         ahead = Ahead(turns, link.preparations)
         ahead.start()
-    mover = Mover(device, link, turns, PoolLink(link), ahead)
+    compiling = Compiling(open_store(options, device), turns, options.device, link.send)
+    link.compile = compiling.compile
+    compiling.start()
+    mover = Mover(device, link, turns, PoolLink(link), ahead, compiling)
     mover.start()
     heartbeat.start(link)
-    Engine(device, link, mover, turns).work_for_ever()
+    Engine(device, link, mover, turns, compiling).work_for_ever()
 
 
 def _say_where_it_ends() -> None:
@@ -128,6 +135,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--stand-by", action="store_true", help="the host names the device later")
     parser.add_argument("--total-bytes", type=int, default=0, help="pretended VRAM of the cpu")
     parser.add_argument("--fd", type=int, required=True, help="the socket to the host")
+    parser.add_argument("--compiled", default="", help="where compiled blocks are kept")
+    parser.add_argument(
+        "--compiler", default=AUTO, choices=COMPILERS, help="what compiles blocks (auto: on a card)"
+    )
     parser.add_argument("--threads", type=int, default=0, help="CPU threads (0: torch decides)")
     options = parser.parse_args()
     if bool(options.device) == options.stand_by:

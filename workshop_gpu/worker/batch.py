@@ -2,7 +2,8 @@
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import msgspec
 
 from workshop_gpu.worker import protocol
+from workshop_gpu.worker.compiling import Compiling, NoTwin
 from workshop_gpu.worker.components import OpenModel
 from workshop_gpu.worker.course import Course
 from workshop_gpu.worker.devices import Device
@@ -65,6 +67,7 @@ class Drawn:
     peak_bytes: int
     batch: int
     steps: tuple[protocol.StepProfile, ...] = ()
+    compiled: bool = False
 
 
 Answer = Callable[[str, Outcome[Drawn]], None]
@@ -83,7 +86,7 @@ def divided(members: Sequence[BatchMember], pipeline: Any) -> list[list[BatchMem
     for number, member in enumerate(members):
         params = member.params
         key: object = number
-        alone = params.batch > 1 or params.start_image
+        alone = params.batch > 1 or params.compiled is not None or params.start_image
         if not alone and type(pipeline).__name__ in _OF_ONE_LENGTH:
             size = (params.width, params.height)
             loras = tuple(params.loras.items())
@@ -125,6 +128,7 @@ class Tools:
     device: Device
     stager: Stager
     loras: Loras
+    compiling: Compiling
 
 
 class Batch:
@@ -137,12 +141,14 @@ class Batch:
         answer: Answer,
         *,
         profile: bool = False,
+        compiles: bool = False,
     ) -> None:
         self._open = {member.job: member for member in members}
         self._tools = tools
         self._link = tools.link
         self._answer_job = answer
         self._profile = profile
+        self._compiled = compiles
         self._course: Course | None = None
         self._steps: tuple[protocol.StepProfile, ...] = ()
 
@@ -179,6 +185,7 @@ class Batch:
     ) -> None:
         sitters = self._seated(model, previews)
         together, device = len(sitters), self._tools.device
+        self._choose(model, sitters.values())
         while sitting := [sitters[job] for job in self._open]:
             for sitter, picture, params in self._drawn_once(model, sitting):
                 job = sitter.member.job
@@ -188,8 +195,16 @@ class Batch:
                     self._answer(job, finished)
                 elif len(sitter.files) == sitter.member.params.images:
                     seconds_s, peak_bytes = time.monotonic() - started, device.peak_bytes()
-                    drawn = Drawn(sitter.files, seconds_s, peak_bytes, together, self._steps)
+                    drawn = Drawn(
+                        sitter.files, seconds_s, peak_bytes, together, self._steps, self._compiled
+                    )
                     self._answer(job, Success(drawn))
+
+    def _choose(self, model: OpenModel, sitters: Iterable[_Sitter]) -> None:
+        """With compiled blocks or without, for all of it."""
+        wanted = [sitter.params for sitter in sitters]
+        ready = bool(wanted) and self._tools.compiling.chooses(model, wanted)
+        self._compiled = self._compiled and ready
 
     def _seated(self, model: OpenModel, previews: PreviewMap) -> dict[str, _Sitter]:
         sitters = {}
@@ -227,7 +242,11 @@ class Batch:
                 sitter,
                 pictures[place],
                 msgspec.structs.replace(
-                    wanted[place], batch=len(wanted), place=place, manner=model.placement.manner
+                    wanted[place],
+                    batch=len(wanted),
+                    place=place,
+                    manner=model.placement.manner,
+                    compiled=self._compiled,
                 ),
             )
             for sitter, place in zip(sitting, places, strict=True)
@@ -242,10 +261,15 @@ class Batch:
         careful: bool = False,
         inputs: Inputs | None = None,
     ) -> list[Picture]:
+        """Without compiled blocks once one is called in a way for which none was made."""
         self._course = Course(model, self._tools.stager, careful=careful, profile=self._profile)
-        pictures = draw(model, wanted, on_step, self._course, inputs)
-        self._steps += self._course.profiles()
-        return pictures
+        drawing = self._tools.compiling.drawing(model, wanted, self._compiled)
+        with suppress(NoTwin), drawing:
+            pictures = draw(model, wanted, on_step, self._course, inputs)
+            self._steps += self._course.profiles()
+            return pictures
+        self._compiled = False
+        return self._called(model, wanted, on_step, careful, inputs)
 
     def _pass_step(self, sitting: Sequence[_Sitter], step: Step) -> None:
         """A step that nobody is told of."""

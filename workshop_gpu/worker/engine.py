@@ -12,6 +12,7 @@ from workshop_gpu.conductor import errors
 from workshop_gpu.worker import protocol
 from workshop_gpu.worker.batch import Batch, Drawn, Tools, divided
 from workshop_gpu.worker.bus import bus_bytes_per_s
+from workshop_gpu.worker.compiling import Compiling
 from workshop_gpu.worker.devices import Device
 from workshop_gpu.worker.failures import Cancelled, Outcome, Success, attempt
 from workshop_gpu.worker.images import ImageRecord
@@ -27,11 +28,14 @@ _IDLE_READING_S = 2.0
 class Engine:
     """Draws on one device. All its methods run on the lane's thread."""
 
-    def __init__(self, device: Device, link: Link, mover: Mover, turns: Turns) -> None:
+    def __init__(
+        self, device: Device, link: Link, mover: Mover, turns: Turns, compiling: Compiling
+    ) -> None:
         self._device = device
         self._link = link
         self._mover = mover
         self._turns = turns
+        self._compiling = compiling
         self._leaks = LeakCheck(device)
         self._loras = Loras()
         self._versions = {name: version(name) for name in ("torch", "diffusers", "transformers")}
@@ -46,6 +50,7 @@ class Engine:
                 memory=self._memory(),
                 versions=self._versions,
                 bus_bytes_per_s=bus_bytes_per_s(self._device.torch_device),
+                compiles=self._compiling.possible,
             )
         )
         cache_may_hold_memory = False
@@ -60,7 +65,8 @@ class Engine:
                     cache_may_hold_memory = False
                 self._link.send(protocol.MemoryReading(self._memory()))
             else:
-                self._run(run)
+                with self._compiling.standing_back():
+                    self._run(run)
                 cache_may_hold_memory = True
                 self._check_for_leaks()
 
@@ -76,9 +82,10 @@ class Engine:
 
     def _run(self, run: protocol.Run) -> None:
         for members in divided(run.members, self._mover.pipeline(run.model)):
-            tools = Tools(self._link, self._turns, self._device, self._mover.stager, self._loras)
+            stager, loras = self._mover.stager, self._loras
+            tools = Tools(self._link, self._turns, self._device, stager, loras, self._compiling)
             answer = partial(self._answer, run.model)
-            batch = Batch(members, tools, answer, profile=run.profile)
+            batch = Batch(members, tools, answer, profile=run.profile, compiles=run.compiles)
             outcome = attempt(partial(self._draw, batch, run.model))
             if not isinstance(outcome, Success):
                 give_back(self._device)
@@ -111,7 +118,7 @@ class Engine:
                 self._link.send(
                     protocol.Done(
                         job, drawn.files, drawn.seconds_s, drawn.peak_bytes, memory, drawn.batch,
-                        drawn.steps,
+                        drawn.steps, drawn.compiled, self._compiling.wants(model),
                     )
                 )  # fmt: skip
             case Cancelled():

@@ -11,6 +11,7 @@ import socket
 import sys
 import threading
 from collections import deque
+from collections.abc import Callable
 from typing import NoReturn
 
 import msgspec
@@ -77,6 +78,8 @@ class Link:
         self.take_overs: queue.SimpleQueue[protocol.TakeOver] = queue.SimpleQueue()
         self.preparations: queue.SimpleQueue[protocol.Prepare] = queue.SimpleQueue()
         self.pool_answers: queue.SimpleQueue[PoolAnswer] = queue.SimpleQueue()
+        self.compile: Callable[[str], None] = lambda model: None
+        """Takes an order to compile a model's blocks, once somebody does that."""
         self.cancellations = Cancellations()
         self._descriptors: deque[int] = deque()
 
@@ -110,6 +113,8 @@ class Link:
                 self.take_overs.put(order)
             case protocol.Prepare():
                 self.preparations.put(order)
+            case protocol.Compile(model):
+                self.compile(model)
             case protocol.PartGranted():
                 # Some may be lost on the way, where this process has too many files open.
                 there = min(order.segments, len(self._descriptors))

@@ -13,6 +13,7 @@ from workshop_gpu.conductor import errors
 from workshop_gpu.conductor.rungs import VAE
 from workshop_gpu.worker import protocol
 from workshop_gpu.worker.ahead import Ahead
+from workshop_gpu.worker.compiling import Compiling
 from workshop_gpu.worker.components import OpenModel
 from workshop_gpu.worker.devices import CudaDevice, Device
 from workshop_gpu.worker.failures import Broken, Cancelled, OutOfMemory, Success, attempt
@@ -34,13 +35,20 @@ class Mover:
     """Carries out the orders to load and to evict, on a thread of its own."""
 
     def __init__(
-        self, device: Device, link: Link, turns: Turns, client: PoolClient, ahead: Ahead
+        self,
+        device: Device,
+        link: Link,
+        turns: Turns,
+        client: PoolClient,
+        ahead: Ahead,
+        compiling: Compiling,
     ) -> None:
         self._device = device
         self._link = link
         self._turns = turns
         self._loader = Loader(device, turns, client, ahead)
         self._ahead = ahead
+        self._compiling = compiling
         self._previews: dict[str, PreviewMap] = {}
         self._waiting: deque[Move] = deque()
         self.quiet = True
@@ -166,6 +174,7 @@ class Mover:
             self._link.send(protocol.LoadFailed(source.model, error, self._memory()))
             return
         model = outcome.value
+        attempt(partial(self._compiling.look_at, model))
         seconds_s = time.monotonic() - started
         self._link.send(
             protocol.Loaded(
@@ -182,6 +191,7 @@ class Mover:
             )
         )
         self._keeps = self._keeps or changes  # what it had in its other placement
+        self._compiling.recall(source.model)
         self._keep_no_longer()
         self._prepare_previews(model)
         self._loader.fill_pool(hurried=self._is_wanted)

@@ -48,6 +48,8 @@ class GenerateParams(msgspec.Struct, frozen=True, kw_only=True):
     """What to draw, complete: nothing is left to a default. Sizes are pixels.
 
     Image `i` of the job is drawn with seed `seed + i`, so that each can be made again alone.
+    `compiled` asks for compiled blocks, or for none (None: as it suits); a picture's record says
+    which it was.
     `batch` above 1 repeats a picture that was drawn in one call with others: as many are drawn,
     all alike, and the one at `place` (from 0) is kept. `manner` repeats one that was drawn in a
     placement of this manner ("": whichever).
@@ -72,6 +74,7 @@ class GenerateParams(msgspec.Struct, frozen=True, kw_only=True):
     mask: str = ""
     strength: float = 1.0
     loras: dict[str, float] = {}
+    compiled: bool | None = None
 
     @property
     def drawn_steps(self) -> int:
@@ -133,7 +136,8 @@ class Run(msgspec.Struct, frozen=True, tag="run"):
     `metadata` is written into every image beside the parameters. `others` are further jobs for
     this model, drawn in the same calls where they can be; each is answered for itself. One that
     is cancelled is Stopped within a step, while the rest go on with the batch's memory. With
-    `profile`, Done tells how each step's time was spent.
+    `profile`, Done tells how each step's time was spent. `compiles`: compiled blocks may be used
+    where they are ready, and made ready later.
     """
 
     job: str
@@ -144,6 +148,7 @@ class Run(msgspec.Struct, frozen=True, tag="run"):
     profile: bool = False
     inputs: InputFiles = InputFiles()
     lora_files: dict[str, str] = {}
+    compiles: bool = False
 
     @property
     def members(self) -> tuple[BatchMember, ...]:
@@ -156,6 +161,13 @@ class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
     """Stop the job between two steps. For a job that is not running it does nothing."""
 
     job: str
+
+
+class Compile(msgspec.Struct, frozen=True, tag="compile"):
+    """Compile the blocks of a model as its jobs have called them; answered by Compiled, much later.
+    It runs beside everything else, and is halted while somebody draws."""
+
+    model: str
 
 
 class Shutdown(msgspec.Struct, frozen=True, tag="shutdown"):
@@ -220,7 +232,9 @@ class FreePool(msgspec.Struct, frozen=True, tag="free_pool"):
 
 PoolAnswer = PartGranted | PartRefused
 
-ToWorker = Load | Evict | Run | Cancel | Shutdown | TakeOver | Prepare | PoolAnswer | FreePool
+ToWorker = (
+    Load | Evict | Run | Cancel | Compile | Shutdown | TakeOver | Prepare | PoolAnswer | FreePool
+)
 
 
 # worker → host
@@ -247,6 +261,7 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
     """The process has imported everything and its device answers.
 
     `bus_bytes_per_s` is how fast registered host memory comes to the device; 0: not measured.
+    `compiles`: it can compile blocks.
     """
 
     pid: int
@@ -255,6 +270,7 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
     memory: Memory
     versions: dict[str, str]
     bus_bytes_per_s: float = 0.0
+    compiles: bool = False
 
 
 class Loading(msgspec.Struct, frozen=True, tag="loading"):
@@ -347,6 +363,7 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
     `peak_bytes` is the working memory above what was allocated before the job, weights that came
     for a while included; 0: not measured. `batch` jobs were drawn in the same calls; seconds and
     bytes are then those of all together. `steps` are told where the order asked for a profile.
+    `compiled`: with compiled blocks; `to_compile`: some blocks could be compiled for the next job.
     """
 
     job: str
@@ -356,6 +373,17 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
     memory: Memory
     batch: int = 1
     steps: tuple[StepProfile, ...] = ()
+    compiled: bool = False
+    to_compile: bool = False
+
+
+class Compiled(msgspec.Struct, frozen=True, tag="compiled"):
+    """Whether jobs of the model are drawn with compiled blocks from now on, as far as their sizes
+    go. `problem` says why they are not, where the order was to compile them."""
+
+    model: str
+    ready: bool
+    problem: str = ""
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
@@ -431,6 +459,7 @@ FromWorker = (
     | Started
     | Progress
     | Done
+    | Compiled
     | Failed
     | Stopped
     | MemoryReading

@@ -33,7 +33,7 @@ from workshop_gpu.client.words import Progress, describe
 _MOST_THUMBNAILS = 64
 """In one wish of the browser."""
 _TAKEN = ("prompt", "negative_prompt", "steps", "guidance", "width", "height")
-_HOW = ("batch", "place", "manner")
+_HOW = ("batch", "place", "manner", "compiled")
 """In a picture's metadata, what makes it the same to the last bit."""
 
 Asked = dict[str, Any]
