@@ -164,7 +164,7 @@ class NotFound(WorkshopHandler):
         raise HTTPError(404, f"There is nothing at {self.request.path}")
 
 
-_OF_FILES = ("model_unavailable", "load_failed")
+_OF_FILES = ("model_unavailable", "lora_unusable", "load_failed")
 """Errors that may name the server's folders; the list of models shows them to instructors whole."""
 
 
