@@ -185,6 +185,7 @@ def test_all_of_it_by_keyboard_and_mouse(open_lab: OpenLab, screenshot: Screensh
     lab.reload()
     expect_picture(lab, f"shapes · seed {field.input_value()}")
     expect(past(lab)).to_have_count(6)
+    past(lab).first.scroll_into_view_if_needed()  # pictures out of sight are not asked for
     expect(past(lab).first.locator("img")).to_have_attribute("src", re.compile("^data:image/jpeg"))
 
 
