@@ -48,10 +48,10 @@ class Person:
         assert answer.status_code >= 400, answer.text
         return answer.status_code, answer.json()["error"]
 
-    def events(self, after: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    def events(self, after: str = "", **query: object) -> Iterator[tuple[str, dict[str, Any]]]:
         """(id, data) of each event, from a snapshot on unless `after` is an id."""
         headers = {"Last-Event-ID": after} if after else {}
-        with self.http.stream("GET", "api/events", headers=headers) as stream:
+        with self.http.stream("GET", "api/events", headers=headers, params=query) as stream:
             event_id = ""
             deadline = time.monotonic() + WAIT_S
             for line in stream.iter_lines():

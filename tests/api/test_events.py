@@ -1,3 +1,5 @@
+from base64 import b64decode
+
 from tests.api.people import Person
 
 
@@ -74,6 +76,52 @@ def test_previews_and_prompts_are_for_their_owner_only(server, person, kernel):
                 if event["job"]["state"] == "done":
                     assert event["job"]["images"] == []
                     break
+
+
+def test_small_pictures_come_along_with_their_jobs_end_where_they_are_asked_for(person):
+    streams = [person.events(pictures=size) for size in (2**20, 100, 0)]
+    starts = [next(stream)[0] for stream in streams]
+    job = person.submit(images=2)
+    heard = []
+    for stream in streams:
+        events = []
+        for event_id, event in stream:
+            if event["event"] == "picture":
+                events.append((event_id, event))
+            if event["event"] == "job" and event["job"]["state"] == "done":
+                heard.append((event_id, events))
+                break
+    (end_id, pictures), *others = heard
+    assert [others[0][1], others[1][1]] == [[], []]
+    assert [(event["job"], event["index"]) for _, event in pictures] == [
+        (job["id"], 0),
+        (job["id"], 1),
+    ]
+    assert all(event_id != end_id for event_id, _ in pictures), "one reads on to the job's end"
+    for _, event in pictures:
+        file = person.http.get(f"api/jobs/{job['id']}/images/{event['index']}").content
+        assert b64decode(event["png"]) == file
+    for event_id, event in person.events(after=starts[0], pictures=2**20):
+        if event["event"] == "picture":
+            assert event_id != end_id
+            break
+
+
+def test_nobody_elses_pictures_come_along(person, kernel):
+    with kernel.person() as other:
+        stream = other.events(pictures=2**20)
+        next(stream)
+        person.submit()
+        for _, event in stream:
+            assert event["event"] != "picture"
+            if event["event"] == "job" and event["job"]["state"] == "done":
+                break
+
+
+def test_pictures_of_a_size_that_makes_no_sense_are_refused(person):
+    for size in ("-1", "x", "", "2000000", "9" * 5000):
+        answer = person.http.get("api/events", params={"pictures": size})
+        assert (answer.status_code, answer.json()["error"]["kind"]) == (400, "invalid_request")
 
 
 def weights_bytes(person):

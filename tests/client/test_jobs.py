@@ -78,6 +78,34 @@ def test_again_asks_for_the_manner_in_which_the_picture_was_made(
         client.again(made, progress=False)
 
 
+def test_small_pictures_come_along_and_are_not_asked_for(
+    handle: JobHandle, fake: FakeServer
+) -> None:
+    stream, request = fake.next_stream()
+    assert int(request.url.params["pictures"]) > 100_000
+    infos = [schemas.ImageInfo(index, 7 + index, f"{index}") for index in range(2)]
+    stream.send(schemas.PictureEvent(JOB, 0, a_png(seed=7)))
+    stream.send(schemas.PictureEvent(JOB, 1, a_png(seed=8)))
+    stream.send(schemas.JobEvent(a_job("done", images=infos)))
+    made = handle.wait()
+    assert [image.seed for image in made] == [7, 8]
+    assert handle.wait() == made
+    assert not fake.bodies(IMAGE)
+
+
+def test_a_picture_that_came_without_its_sister_is_asked_for_with_her(
+    handle: JobHandle, fake: FakeServer
+) -> None:
+    stream, _ = fake.next_stream()
+    fake.answers[f"GET jobs/{JOB}/images/1"] = a_png(seed=8)
+    urls = [f"/base/workshop-gpu/api/jobs/{JOB}/images/{index}" for index in range(2)]
+    infos = [schemas.ImageInfo(index, 7 + index, url) for index, url in enumerate(urls)]
+    stream.send(schemas.PictureEvent(JOB, 1, a_png(seed=8)))
+    stream.send(schemas.JobEvent(a_job("done", images=infos)))
+    assert [image.seed for image in handle.wait()] == [7, 8]
+    assert len(fake.bodies(IMAGE)) == 1
+
+
 def test_without_the_stream_it_asks(client: Client, fake: FakeServer) -> None:
     fake.stream_status = 500
     fake.answers["POST jobs"] = a_job()

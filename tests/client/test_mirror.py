@@ -6,7 +6,7 @@ import pytest
 
 from tests.client.fakes import a_job, a_model, a_slot
 from workshop_gpu.api import schemas
-from workshop_gpu.client.mirror import KEPT_JOBS, Mirror
+from workshop_gpu.client.mirror import KEPT_JOBS, KEPT_PICTURES, Mirror
 
 ME = schemas.Me("me", "me", None, False)
 A, B = "a" * 32, "b" * 32
@@ -88,3 +88,14 @@ def test_old_jobs_are_forgotten() -> None:
     mirror = a_mirror(*(schemas.JobEvent(a_job(job_id=str(i))) for i in range(KEPT_JOBS + 5)))
     assert len(mirror.jobs) == KEPT_JOBS
     assert "0" not in mirror.jobs
+
+
+def test_pictures_wait_for_who_takes_them_and_only_the_newest_do() -> None:
+    told = [
+        schemas.PictureEvent(f"{number}", index, b"png")
+        for number in range(KEPT_PICTURES + 3)
+        for index in range(2)
+    ]
+    mirror = a_mirror(*told, *told[-2:])  # the last job's once more, after a break
+    assert list(mirror.pictures) == [f"{number + 3}" for number in range(KEPT_PICTURES)]
+    assert all(files == [b"png", b"png"] for files in mirror.pictures.values())

@@ -1,6 +1,7 @@
 import pytest
 
 from workshop_gpu.conductor.errors import JobUnknown
+from workshop_gpu.host import image_store
 from workshop_gpu.host.image_store import ImageStore
 
 JOB = "0" * 32
@@ -14,6 +15,24 @@ def test_saved_images_are_found_again_and_forgotten_together(tmp_path):
     with pytest.raises(JobUnknown):
         store.path(JOB, 0)
     store.forget(JOB)
+
+
+def test_the_newest_images_are_in_memory_as_far_as_there_is_room(tmp_path, monkeypatch):
+    monkeypatch.setattr(image_store, "FRESH_BYTES", 10)
+    store = ImageStore(tmp_path)
+    old, middle, new = ("1" * 32, "2" * 32, "3" * 32)
+    store.save(old, [b"six___"])
+    store.save(middle, [b"one"])
+    assert store.fresh(old) == [b"six___"]
+    store.save(new, [b"one", b"two"])
+    assert (store.fresh(old), store.fresh(middle)) == ([], [b"one"])
+    assert store.fresh(new) == [b"one", b"two"]
+    store.save(middle, [b"other"])  # drawn again
+    assert store.fresh(middle) == [b"other"]
+    store.forget(new)
+    assert store.fresh(new) == []
+    store.save(old, [b"too large for it"])
+    assert store.fresh(old) == []
 
 
 def test_an_image_that_is_not_there_is_unknown(tmp_path):

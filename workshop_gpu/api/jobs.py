@@ -126,8 +126,12 @@ class ImageHandler(OwnJobHandler):
         number = int(index)
         if number >= record.saved_images or not record.ended:
             raise ImageUnknown(job, number, record.saved_images)
-        path = self.runtime.images.path(job, number)
-        content = await anyio.to_thread.run_sync(path.read_bytes)
+        fresh = self.runtime.images.fresh(job)
+        if fresh:
+            content = fresh[number]
+        else:
+            path = self.runtime.images.path(job, number)
+            content = await anyio.to_thread.run_sync(path.read_bytes)
         # A job's images never change.
         self.set_header("Cache-Control", "private, max-age=31536000, immutable")
         self.finish(content, set_content_type="image/png")

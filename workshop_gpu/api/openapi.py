@@ -144,7 +144,10 @@ OPERATIONS = (
         "api/kernels/{kernel}/restart", "post", "Restart a kernel (instructor)",
         instructor.Kernel, errors=(404, 500),
     ),
-    Operation("api/events", "get", "All changes, as server-sent events", "text/event-stream"),
+    Operation(
+        "api/events", "get", "All changes, as server-sent events; ?after=, ?pictures=",
+        "text/event-stream", errors=(400,),
+    ),
     Operation("api/openapi.json", "get", "This description", dict[str, Any]),
     Operation("v1/models", "get", "The models, in OpenAI's form", openai.ModelEntries),
     Operation(

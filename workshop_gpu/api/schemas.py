@@ -388,6 +388,15 @@ class PreviewEvent(msgspec.Struct, frozen=True, tag="preview", tag_field="event"
     data: str
 
 
+class PictureEvent(msgspec.Struct, frozen=True, tag="picture", tag_field="event"):
+    """A finished picture, for its owner only and right before the event of its job's end, where the
+    reader asked for small ones (`?pictures=BYTES`). `png` is the file."""
+
+    job: str
+    index: int
+    png: bytes
+
+
 class SlotEvent(msgspec.Struct, frozen=True, tag="slot", tag_field="event"):
     """A slot changed; `freed_bytes` came back where it left, `why` says in words why."""
 
@@ -448,6 +457,7 @@ StreamEvent = (
     SnapshotEvent
     | JobEvent
     | PreviewEvent
+    | PictureEvent
     | SlotEvent
     | DeviceEvent
     | ModelsEvent

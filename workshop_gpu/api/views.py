@@ -113,6 +113,15 @@ class Views:
             for index in range(record.saved_images)
         ]
 
+    def pictures(self, job: schemas.Job, most_bytes: int) -> list[schemas.PictureEvent]:
+        """The viewer's own job's pictures, if it has just been done and they are small together."""
+        if not (job.mine and job.images):
+            return []
+        fresh = self._runtime.images.fresh(job.id)
+        if sum(map(len, fresh)) > most_bytes:
+            return []
+        return [schemas.PictureEvent(job.id, index, png) for index, png in enumerate(fresh)]
+
     # models
 
     def models(self) -> list[schemas.Model]:

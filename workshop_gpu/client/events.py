@@ -108,6 +108,11 @@ class EventStream:
             preview = self._mirror.previews.get(job_id)
             return View(job, model, preview, job_id in self._mirror.doubtful)
 
+    def take_pictures(self, job_id: str) -> list[bytes]:
+        """The pictures that came with a job's end, once; empty where they did not come along."""
+        with self._changed:
+            return self._mirror.pictures.pop(job_id, [])
+
     def models(self) -> list[schemas.Model]:
         with self._changed:
             return list(self._mirror.models.values())

@@ -29,6 +29,8 @@ PARTICIPANT_HEADER = "X-Workshop-GPU-Participant"
 """Says who asks where the token does not: a kernel's own token says it, the server's does not."""
 
 ANSWER_TIMEOUT_S = 30.0
+PICTURES_BYTES = 2**18
+"""A job's pictures that are not larger than this together come with the news of its end."""
 SILENCE_TIMEOUT_S = 45.0
 """The stream pings about every 15 s; three missed pings mean that it is dead."""
 
@@ -109,7 +111,7 @@ class Http:
         if after:
             headers["Last-Event-ID"] = after
         timeout = httpx.Timeout(SILENCE_TIMEOUT_S, connect=5.0)
-        url = self.server.api + "events"
+        url = f"{self.server.api}events?pictures={PICTURES_BYTES}"
         self._check_open()
         try:
             with self._http.stream("GET", url, headers=headers, timeout=timeout) as response:

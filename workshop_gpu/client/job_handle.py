@@ -122,7 +122,10 @@ class JobHandle:
             if job.state != "done":
                 return []
             infos = sorted(job.images, key=lambda info: info.index)
-            self._images = [GeneratedImage(self._http.download(info.url)) for info in infos]
+            files = self._stream.take_pictures(self.id)
+            if len(files) != len(infos):
+                files = [self._http.download(info.url) for info in infos]
+            self._images = [GeneratedImage(file) for file in files]
         return list(self._images)
 
     def cancel(self) -> None:

@@ -8,6 +8,8 @@ from msgspec.structs import replace
 from workshop_gpu.api import schemas
 
 KEPT_JOBS = 200
+KEPT_PICTURES = 16
+"""Of how many jobs: their waiters take them at once."""
 _BEST_FIRST: tuple[Literal["ready", "loading", "leaving", "failed"], ...] = (
     "ready",
     "loading",
@@ -24,6 +26,8 @@ class Mirror:
         self.devices: dict[str, schemas.Device] = {}
         self.jobs: OrderedDict[str, schemas.Job] = OrderedDict()
         self.previews: dict[str, schemas.PreviewEvent] = {}
+        self.pictures: OrderedDict[str, list[bytes]] = OrderedDict()
+        """PNG files of small pictures that came along, until somebody takes them."""
         self.doubtful: set[str] = set()
         """Jobs that a snapshot did not name though they had not ended: somebody must ask."""
 
@@ -35,6 +39,8 @@ class Mirror:
                 self.learn_job(job)
             case schemas.PreviewEvent(job=job_id):
                 self.previews[job_id] = event
+            case schemas.PictureEvent():
+                self._learn_picture(event)
             case schemas.SlotEvent(slot=slot):
                 self._learn_slot(slot)
             case schemas.DeviceEvent(device=device):
@@ -62,6 +68,13 @@ class Mirror:
             dropped, _ = self.jobs.popitem(last=False)
             self.previews.pop(dropped, None)
             self.doubtful.discard(dropped)
+
+    def _learn_picture(self, event: schemas.PictureEvent) -> None:
+        if event.index == 0:  # told once more after a break, they start over
+            self.pictures[event.job] = []
+        self.pictures.setdefault(event.job, []).append(event.png)
+        while len(self.pictures) > KEPT_PICTURES:
+            self.pictures.popitem(last=False)
 
     def learn_models(self, models: list[schemas.Model]) -> None:
         self.models = {model.id: model for model in models}

@@ -3,6 +3,8 @@
 import os
 import re
 import shutil
+import threading
+from collections import OrderedDict
 from pathlib import Path
 
 import msgspec
@@ -11,6 +13,8 @@ from workshop_gpu.conductor.errors import JobUnknown
 
 _JOB_ID = re.compile(r"[0-9a-f]{32}")
 _PNG_END = b"IEND\xaeB`\x82"
+FRESH_BYTES = 32 * 2**20
+"""What of the newest images stays in memory: most are asked for at once, and never again."""
 
 
 class Stored(msgspec.Struct, frozen=True):
@@ -27,6 +31,9 @@ class ImageStore:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._fresh: OrderedDict[str, list[bytes]] = OrderedDict()
+        self._fresh_bytes = 0
+        self._changing = threading.Lock()
 
     def save(self, job: str, images: list[bytes]) -> int:
         """Writes all images of a job; they appear together, or not at all. Returns the bytes.
@@ -49,7 +56,24 @@ class ImageStore:
             # A full disk is not made fuller by what nobody will ever see.
             shutil.rmtree(unfinished, ignore_errors=True)
             raise
+        self._keep_fresh(job, images)
         return sum(len(image) for image in images)
+
+    def fresh(self, job: str) -> list[bytes]:
+        """A job's images where they are still in memory; empty where they are not."""
+        with self._changing:
+            return self._fresh.get(job, [])
+
+    def _keep_fresh(self, job: str, images: list[bytes]) -> None:
+        with self._changing:
+            self._drop_fresh(job)
+            self._fresh[job] = images
+            self._fresh_bytes += sum(map(len, images))
+            while self._fresh_bytes > FRESH_BYTES:
+                self._drop_fresh(next(iter(self._fresh)))
+
+    def _drop_fresh(self, job: str) -> None:
+        self._fresh_bytes -= sum(map(len, self._fresh.pop(job, [])))
 
     def look(self) -> dict[str, Stored]:
         """What is there, by job; images that are not whole do not count."""
@@ -86,6 +110,8 @@ class ImageStore:
 
     def forget(self, job: str) -> None:
         """Deletes a job's images; it is no error if there are none."""
+        with self._changing:
+            self._drop_fresh(job)
         shutil.rmtree(self._job_folder(job), ignore_errors=True)
 
     def _job_folder(self, job: str) -> Path:
