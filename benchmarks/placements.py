@@ -4,6 +4,7 @@
 switching benchmark's `switching_models` writes: SD3.5-Large's shape with random weights. The parts:
 
 - `ours`: every rung and 25 to 100 % of the denoiser's blocks streamed, in one process;
+- `compiled`: resident and half streamed with compiled blocks, and how long compiling them takes;
 - `peers`: other libraries (`--only NAME` some of them), each in a process of its own;
 - `cards`: the whole product on simulated cards (`--card 8 16`, `--jobs` random ones on each);
 - `together`: one table of what the parts have written, and how ours stands to the peers.
@@ -17,129 +18,47 @@ the activations, which are measured on the resident rung.
 """
 
 import argparse
-import importlib
 import json
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from benchmarks.placements_against import against_peers
+from benchmarks.placements_bench import BUFFERS, Bench, Limits, drawn, load, loader, profile
 from benchmarks.placements_cards import cards
-from benchmarks.placements_peers import PEERS, PROMPT, SEED
-from benchmarks.report import RESULTS, ROOT, Row, at_least, at_most, publish, read, shown
-from workshop_gpu.catalogue.shipped import ASSETS
+from benchmarks.placements_compiled import NotCompiled, compiled
+from benchmarks.placements_peers import PEERS
+from benchmarks.report import RESULTS, ROOT, publish, read, shown
 from workshop_gpu.conductor.rungs import ENCODERS, RESIDENT, ROLES, VAE, Placement
 
-PARTS = ("ours", "peers", "cards")
-RESIDENT_PEER = "diffusers, resident"
-STEP_BAR = 1.04
-MEMORY_BAR = 1.05
-PEER_BAR = 1.35
-EQUAL_PEAK = 1.02
+PARTS = ("ours", "compiled", "peers", "cards")
 CARDS = (0.0, 48.0, 24.0, 16.0, 12.0, 8.0)
 SMALL_CARDS = (0.0, 0.02)
 """GB; 0: the device as it is."""
 SHARES = (0.25, 0.5, 0.75, 1.0)
-BUFFERS = 3
-
-
-class Bench:
-    """The device, the pictures' size, and the rows so far."""
-
-    def __init__(self, options: argparse.Namespace) -> None:
-        self.small: bool = options.small
-        self.folder: Path = ASSETS / "shapes-dit" if options.small else options.folder / "large"
-        self.side = 128 if options.small else 1024
-        self.steps: int = 4 if options.small else options.steps
-        self.kind = "cpu" if options.small else "cuda"
-        self.rows: list[Row] = []
-        self.notes: list[str] = []
-
-    @cached_property
-    def torch(self) -> Any:
-        """Parts that draw in other processes need it not."""
-        return importlib.import_module("torch")
-
-    def add(self, row: Row) -> None:
-        self.rows.append(row)
-        print(f"{row.name}: {row.value:.4g} {row.unit}, limit {row.limit}", flush=True)
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
-        print(text, flush=True)
-
-    def reset_peak(self) -> None:
-        if self.kind == "cuda":
-            self.torch.cuda.reset_peak_memory_stats()
-
-    def peak_bytes(self) -> int:
-        return int(self.torch.cuda.max_memory_allocated()) if self.kind == "cuda" else 0
-
-    def now(self) -> float:
-        """The time once all that was begun is done."""
-        if self.kind == "cuda":
-            self.torch.cuda.synchronize()
-        return time.perf_counter()
-
-
-class Steps:
-    """Times the steps of one call: told of each, it waits for the device at the first and last."""
-
-    def __init__(self, bench: Bench) -> None:
-        self._bench = bench
-        self._first_s = self._last_s = 0.0
-        self._count = 0
-
-    def ended(self) -> None:
-        self._count += 1
-        if self._count == 1:
-            self._first_s = self._bench.now()
-        elif self._count == self._bench.steps:
-            self._last_s = self._bench.now()
-
-    @property
-    def each_s(self) -> float:
-        return (self._last_s - self._first_s) / (self._count - 1)
 
 
 def ours(bench: Bench) -> None:
     """Every rung in turn, in place."""
-    worker = _loader(bench)
-    bus = importlib.import_module("workshop_gpu.worker.bus").bus_bytes_per_s(
-        bench.torch.device(bench.kind)
-    )
-    bench.add(shown("registered memory to the device", bus / 1e9, "GB/s"))
-    expected: Any = None
-    resident_s, activations_bytes = 0.0, 0
+    worker = loader(bench)
+    limits: Limits | None = None
     for name, placement in _rungs(worker, bench):
         started = time.perf_counter()
-        model = _load(worker, bench, placement)
+        model = load(worker, bench, placement)
         bench.add(shown(f"{name}, getting there", time.perf_counter() - started, "s"))
-        pixels, step_s, peak_bytes, job_s = _drawn(worker, bench, model)
-        for row in _profile(worker, bench, model, name):
+        found = drawn(worker, bench, model)
+        for row in profile(worker, bench, model, name):
             bench.add(row)
-        if placement == RESIDENT:
-            expected, resident_s = pixels, step_s
-            activations_bytes = max(0, peak_bytes - model.weights_bytes)
-        limit_s = max(resident_s, model.placement.streamed_bytes / bus)
-        bar_s = float("inf") if bench.small else STEP_BAR * limit_s
-        bench.add(at_most(f"{name}, a step", step_s, "s", bar_s, limit_s))
-        bench.add(shown(f"{name}, a job", job_s, "s"))
-        promised = model.weights_bytes + max(model.transient_bytes, activations_bytes)
-        bar = MEMORY_BAR * promised / 1e9
-        bench.add(at_most(f"{name}, peak", peak_bytes / 1e9, "GB", bar, promised / 1e9))
-        if placement.exact:
-            same = float((pixels == expected).all())
-            bench.add(at_most(f"{name}, pictures that differ", 1 - same, "", 0.0))
+        limits = limits or Limits.of(bench, model, found)
+        limits.judge(bench, name, model, found)
 
 
 def _rungs(worker: Any, bench: Bench) -> list[tuple[str, Placement]]:
     """The rungs, with shares of the denoiser's blocks in bytes."""
-    roles = {role.role: role for role in _load(worker, bench, RESIDENT).roles}
+    roles = {role.role: role for role in load(worker, bench, RESIDENT).roles}
     blocks_bytes = sum(roles["denoiser"].blocks_bytes)
     found = [("resident", RESIDENT), ("encoders staged", Placement(staged=(ENCODERS,)))]
     for share in SHARES:
@@ -150,66 +69,11 @@ def _rungs(worker: Any, bench: Bench) -> list[tuple[str, Placement]]:
     return found
 
 
-def _loader(bench: Bench) -> Any:
-    devices = importlib.import_module("workshop_gpu.worker.devices")
-    loading = importlib.import_module("workshop_gpu.worker.loading")
-    pool = importlib.import_module("workshop_gpu.worker.pool")
-    turns = importlib.import_module("workshop_gpu.worker.turns")
-    device = devices.open_device(bench.kind, 10**12)
-    worker = loading.Loader(device, turns.Turns(), pool.NoPool("the benchmark has none"))
-    worker.prepare()
-    return worker
-
-
-def _load(worker: Any, bench: Bench, placement: Placement) -> Any:
-    protocol = importlib.import_module("workshop_gpu.worker.protocol")
-    source = protocol.ModelSource("large", "diffusers", str(bench.folder))
-    model = worker.load(source, lambda *_: None, placement)
-    worker.let_linger_go()
-    if bench.kind == "cuda":
-        bench.torch.cuda.empty_cache()
-    return model
-
-
-def _drawn(worker: Any, bench: Bench, model: Any) -> tuple[Any, float, int, float]:
-    """A picture's pixels, seconds a step, peak bytes and seconds of the second of two jobs."""
-    course = importlib.import_module("workshop_gpu.worker.course").Course
-    draw = importlib.import_module("workshop_gpu.worker.drawing").draw
-    wanted = _wanted(bench)
-    for _ in range(2):
-        steps = Steps(bench)
-        bench.reset_peak()
-        started = bench.now()
-        call = course(model, worker.stager)
-        (picture,) = draw(model, [wanted], lambda _, steps=steps: steps.ended(), call)
-        job_s = bench.now() - started
-    return picture.pixels, steps.each_s, bench.peak_bytes(), job_s
-
-
-def _profile(worker: Any, bench: Bench, model: Any, name: str) -> list[Row]:
-    """The medians of a step's copying, waiting and computing; measuring them takes a job more."""
-    course = importlib.import_module("workshop_gpu.worker.course").Course
-    draw = importlib.import_module("workshop_gpu.worker.drawing").draw
-    call = course(model, worker.stager, profile=True)
-    draw(model, [_wanted(bench)], lambda _: None, call)
-    steps = call.profiles()[1:]
-    return [
-        shown(f"{name}, {what} in a step", statistics.median(times), "s")
-        for what, times in (
-            ("copying", [step.copy_s for step in steps]),
-            ("waiting", [step.wait_s for step in steps]),
-            ("computing", [step.compute_s for step in steps]),
-        )
-        if times
-    ]
-
-
-def _wanted(bench: Bench) -> Any:
-    protocol = importlib.import_module("workshop_gpu.worker.protocol")
-    return protocol.GenerateParams(
-        prompt=PROMPT, seed=SEED, steps=bench.steps, guidance=3.0,
-        width=bench.side, height=bench.side,
-    )  # fmt: skip
+def _compiled(bench: Bench) -> None:
+    try:
+        compiled(bench)
+    except NotCompiled as problem:
+        bench.note(f"Compiled blocks were not measured: {problem}.")
 
 
 def peers(bench: Bench, only: str) -> None:
@@ -252,22 +116,8 @@ def together(bench: Bench, folder: Path) -> None:
             bench.note(
                 f"{part}: {result.date}, commit {result.commit[:10]}. {result.notes}".strip()
             )
-    value = {row.name: row.value for row in bench.rows}
-    ours_at = {
-        value[f"{name}, peak"]: value[f"{name}, a step"]
-        for name in (row.name.removesuffix(", peak") for row in bench.rows if ", peak" in row.name)
-        if name not in PEERS
-    }
-    for name in PEERS:
-        step_s, peak = value.get(f"{name}, a step"), value.get(f"{name}, peak")
-        if step_s is None or peak is None or name == RESIDENT_PEER:
-            continue
-        fitting = [each_s for at, each_s in ours_at.items() if at <= peak * EQUAL_PEAK]
-        if fitting:
-            bar = 0.0 if bench.small else PEER_BAR
-            bench.add(
-                at_least(f"{name}, times ours at no more memory", step_s / min(fitting), "", bar)
-            )
+    for row in against_peers(bench.rows, bars=not bench.small):
+        bench.add(row)
 
 
 def main() -> int:
@@ -288,6 +138,8 @@ def main() -> int:
         match options.part:
             case "ours":
                 ours(bench)
+            case "compiled":
+                _compiled(bench)
             case "peers":
                 peers(bench, options.only)
             case "cards":

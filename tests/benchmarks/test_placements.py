@@ -3,10 +3,13 @@
 from argparse import Namespace
 from pathlib import Path
 
-from benchmarks.placements import Bench, together
+from benchmarks.placements import together
+from benchmarks.placements_against import against_peers
+from benchmarks.placements_bench import Bench
 from benchmarks.placements_cards import cards
+from benchmarks.placements_compiled import HALF, HALF_LOW
 from benchmarks.placements_plot import steps_against_memory, steps_spent
-from benchmarks.report import publish, shown
+from benchmarks.report import Row, publish, shown
 from workshop_gpu.catalogue.shipped import ASSETS
 
 OPTIONS = Namespace(small=False, folder=Path("models"), steps=28)
@@ -48,6 +51,18 @@ def test_ours_is_compared_at_no_more_memory_than_the_peer_takes(tmp_path: Path) 
     assert ratios[PEERS[0][0]].value == 0.45 / 0.2
     assert ratios[PEERS[1][0]].value == 0.36 / 0.3, "the faster of ours needs more than it has"
     assert (ratios[PEERS[0][0]].holds, ratios[PEERS[1][0]].holds) == (True, False)
+
+
+def test_compiled_blocks_are_compared_with_the_best_peer_that_needs_no_more_memory() -> None:
+    ours = [(f"{HALF}, compiled", 0.15, 21.0), (f"{HALF_LOW}, compiled", 0.16, 12.0)]
+    names = "diffusers, enable_model_cpu_offload", "mmgp, profile 2", "mmgp, profile 4"
+    peers = [(names[0], 0.19, 20.0), (names[1], 0.41, 9.0), (names[2], 0.39, 12.3)]
+    measured: list[Row] = rows([*ours, *peers])  # type: ignore[assignment]
+    found = {row.name.split(", times")[0]: row for row in against_peers(measured, bars=True)}
+    assert found[ours[0][0]].value == 0.19 / 0.15, "it could keep the whole denoiser there"
+    assert found[ours[1][0]].value == 0.41 / 0.16, "the other needs 2.5 % more"
+    assert (found[ours[0][0]].holds, found[ours[1][0]].holds) == (None, True)
+    assert not {*names} & {*found}, "compiled blocks are not what peers are compared with else"
 
 
 def test_the_pictures_show_every_placement() -> None:

@@ -1,0 +1,58 @@
+"""How ours stands to the peers, from the rows of the placements' benchmark.
+
+Uncompiled, each peer is compared with the fastest of ours that needs no more memory than it. With
+compiled blocks it is the other way round: half streamed is compared with the fastest peer that
+would do on the same card.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from benchmarks.placements_compiled import COMPILED, HALF, HALF_LOW, PLAIN
+from benchmarks.placements_peers import PEERS
+from benchmarks.report import Row, at_least, shown
+
+RESIDENT_PEER = "diffusers, resident"
+PEER_BAR = 1.35
+COMPILED_BAR = 2.5
+EQUAL_PEAK = 1.02
+
+Measured = dict[str, tuple[float, float]]
+"""By name, seconds a step and the peak in GB."""
+
+
+def against_peers(rows: Sequence[Row], *, bars: bool) -> Iterator[Row]:
+    """The rows that compare; without `bars` they are only shown."""
+    found = _measured(rows)
+    peers = {name: each for name, each in found.items() if name in PEERS and name != RESIDENT_PEER}
+    plain = [each for name, each in found.items() if name not in PEERS and not _is_compiled(name)]
+    for name, (step_s, peak) in peers.items():
+        fitting = [each_s for each_s, at in plain if at <= peak * EQUAL_PEAK]
+        if fitting:
+            said = f"{name}, times ours at no more memory"
+            yield _judged(said, step_s / min(fitting), PEER_BAR if bars else None)
+    # Staged encoders can be wider than half of a denoiser: where that stays meanwhile, the peak is
+    # so high that a peer could keep the whole denoiser. The bar is for what needs least.
+    for name, bar in ((HALF, None), (HALF_LOW, COMPILED_BAR if bars else None)):
+        step_s, peak = found.get(name + COMPILED, (0.0, 0.0))
+        fitting = [each_s for each_s, at in peers.values() if at <= peak * EQUAL_PEAK]
+        if step_s and fitting:
+            said = f"{name}{COMPILED}, times faster than the best peer at no more memory"
+            yield _judged(said, min(fitting) / step_s, bar)
+
+
+def _is_compiled(name: str) -> bool:
+    return name.endswith(COMPILED) and not name.endswith(PLAIN)
+
+
+def _judged(name: str, value: float, bar: float | None) -> Row:
+    return shown(name, value, "") if bar is None else at_least(name, value, "", bar)
+
+
+def _measured(rows: Sequence[Row]) -> Measured:
+    value = {row.name: row.value for row in rows}
+    names = [name.removesuffix(", peak") for name in value if name.endswith(", peak")]
+    return {
+        name: (value[f"{name}, a step"], value[f"{name}, peak"])
+        for name in names
+        if f"{name}, a step" in value
+    }
