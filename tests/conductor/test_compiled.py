@@ -6,7 +6,7 @@ import pytest
 from tests.conductor.staging import GB, MEGAPIXEL, Stage, model, stage
 from workshop_gpu.conductor import effects, events
 from workshop_gpu.conductor.policy import Policy
-from workshop_gpu.conductor.rungs import RESIDENT, Placement, timed_as
+from workshop_gpu.conductor.rungs import RESIDENT
 
 
 def compiling_stage(*models: events.ModelFacts, compiles: bool = True) -> Stage:
@@ -144,9 +144,8 @@ def test_jobs_with_compiled_blocks_are_expected_to_take_what_they_took() -> None
     made.tell(events.SlotCompiled("gpu0", "a", ready=False))
     assert waits_s() == pytest.approx(10, abs=1), "one was not taken for the other"
     learned = made.conductor.learned()
-    assert "resident, compiled/28/a" in learned.placed_s
-    assert timed_as(RESIDENT, compiled=True) == "resident, compiled"
-    assert timed_as(Placement(tiled=True), compiled=False) == "VAE tiled"
+    assert list(learned.compiled_s) == [f"{RESIDENT.name}/28/a"]
+    assert (list(learned.steps_s), learned.placed_s) == (["a"], {})
 
 
 def test_room_is_kept_for_jobs_without_compiled_blocks() -> None:

@@ -73,6 +73,11 @@ def placed(card: Host, folder: Path, placement: Placement = RESIDENT) -> None:
     card.collect(protocol.Loaded, protocol.Compiled)
 
 
+def sent_away(card: Host) -> None:
+    card.send(protocol.Evict("small"))
+    card.collect(protocol.Evicted, protocol.Compiled)
+
+
 def test_compiled_pictures_are_near_the_others_and_the_same_in_every_placement(
     card: Host, folder: Path, kept: Path
 ) -> None:
@@ -107,7 +112,7 @@ def test_compiled_pictures_are_near_the_others_and_the_same_in_every_placement(
         image, done = drawn(card, params(width=width, height=height, steps=2, negative_prompt="x"))
         assert (done.compiled, done.to_compile) == (True, False), (width, height)
     assert {path.name for path in kept.rglob("*.inductor")} == there, "no size was compiled anew"
-    card.ask(protocol.Evict("small"), protocol.Evicted)
+    sent_away(card)
 
 
 def test_a_new_worker_draws_the_same_compiled_picture(card: Host, folder: Path, kept: Path) -> None:
@@ -124,7 +129,7 @@ def test_a_new_worker_draws_the_same_compiled_picture(card: Host, folder: Path, 
         assert same_pixels(image, expected)
     finally:
         other.close()
-    card.ask(protocol.Evict("small"), protocol.Evicted)
+    sent_away(card)
 
 
 def _fields(wanted: protocol.GenerateParams) -> dict[str, object]:

@@ -2,12 +2,20 @@
 
 from html import escape
 
-from workshop_gpu.api.schemas_plans import PlanView, RungView
+from workshop_gpu.api.schemas_plans import Blocks, PlanView, RungView
 from workshop_gpu.client.tables import Row, html_table, text_table
 from workshop_gpu.client.words import amount
 
 _SIGNS = {"reckoned": "≈ ", "guess": "? "}
 """Before seconds that were not measured on that very rung."""
+
+_BLOCKS = {
+    Blocks.COMPILED: "Its blocks are compiled.",
+    Blocks.NOT_YET: "Its blocks are not compiled yet.",
+    Blocks.NEVER: "",
+}
+_PLAIN = " (not compiled)"
+"""Behind the seconds of rungs on which compiled blocks are not used."""
 
 
 class PlanTable:
@@ -31,18 +39,22 @@ class PlanTable:
                 amount(rung.weights_bytes) if rung.weights_bytes else "0",
                 amount(rung.working_bytes),
                 amount(rung.needed_bytes),
-                f"{_SIGNS.get(rung.basis, '')}{rung.expected_s:.2f} s",
+                f"{_SIGNS.get(rung.basis, '')}{rung.expected_s:.2f} s{self._mark(rung)}",
                 rung.why,
             )
             for rung in self.plan.rungs
         ]
 
+    def _mark(self, rung: RungView) -> str:
+        return _PLAIN if self.plan.blocks is Blocks.COMPILED and not rung.compiled else ""
+
     def _title(self) -> str:
         plan = self.plan
+        blocks = _BLOCKS[plan.blocks]
         room = amount(plan.room_bytes) if plan.room_bytes else "nothing"
         there = f"; it is there now: {plan.placement}" if plan.placement else ""
         text = f"{plan.model} on {plan.device}, where {room} can be had{there}."
-        return " ".join(filter(None, (text, plan.warning, *plan.notes)))
+        return " ".join(filter(None, (text, blocks, plan.warning, *plan.notes)))
 
     def _repr_html_(self) -> str:
         return f"<p>{escape(self._title())}</p>{html_table(self._HEAD, self._rows())}"

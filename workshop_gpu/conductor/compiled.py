@@ -5,6 +5,7 @@ waits for anything. It runs beside the worker's lanes, and the worker halts it w
 """
 
 from collections.abc import Iterable
+from enum import Enum
 
 from workshop_gpu.conductor.errors_placement import NotRepeatable
 from workshop_gpu.conductor.events import JobSubmitted
@@ -40,6 +41,37 @@ def _is_worth_it(state: State, device: Device, slot: Slot) -> bool:
 def may_compile(state: State, device: Device, slot: Slot) -> bool:
     """Whether the model's jobs may be drawn with compiled blocks there."""
     return device.compiles and state.models[slot.model].facts.compiles
+
+
+class Blocks(str, Enum):
+    """How a model's blocks are reckoned on a device. Where it has yet to come they are taken to be
+    as they were when it drew last: what was compiled is kept."""
+
+    COMPILED = "compiled"
+    NOT_YET = "not compiled yet"
+    NEVER = "not compiled"
+    """The model or the device has none that are."""
+
+
+def blocks_of(state: State, model: str, device: Device | None) -> Blocks:
+    """On that device; without one, wherever the model is ready, or may come to."""
+    if device is None:
+        places = [state.devices[slot.device] for slot in state.slots(model, SlotState.READY)]
+        device = next(iter(places or state.devices.values()), None)
+    facts = state.models[model].facts
+    if device is None or not (device.compiles and facts.compiles):
+        return Blocks.NEVER
+    slot = device.slots.get(model)
+    if slot is not None and slot.state is SlotState.READY:
+        are = slot.compiled
+    else:
+        are = state.estimates.drew_compiled(model)
+    return Blocks.COMPILED if are else Blocks.NOT_YET
+
+
+def reckons_compiled(state: State, model: str, device: Device | None) -> bool:
+    """Whether seconds of the model's jobs are those with compiled blocks."""
+    return blocks_of(state, model, device) is Blocks.COMPILED
 
 
 def check_compiled(state: State, wanted: JobSubmitted) -> None:

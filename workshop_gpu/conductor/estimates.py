@@ -70,6 +70,8 @@ class Estimates:
         self._load_s_per_byte = kept.load_s_per_byte
         self._steps = StepTimes(kept.steps_s)
         self._placed = StepTimes(kept.placed_s)
+        self._compiled = StepTimes(kept.compiled_s)
+        self._drew_compiled = {name.rsplit("/", 1)[-1] for name in kept.compiled_s}
         self._bus_bytes_per_s = max(0.0, kept.bus_bytes_per_s)
         self._denoisers: dict[str, str] = {}
         self._held_up: set[str] = set()
@@ -85,6 +87,7 @@ class Estimates:
             steps_s=self._steps.learned(),
             placed_s=self._placed.learned(),
             bus_bytes_per_s=self._bus_bytes_per_s,
+            compiled_s=self._compiled.learned(),
         )
 
     def know(self, facts: ModelFacts) -> None:
@@ -195,12 +198,31 @@ class Estimates:
                 self._load_s_per_byte = smoothed(self._load_s_per_byte, rate)
 
     def run_s(
-        self, model: str, pixels: int, steps: int, batch: int = 1, placement: str = _AS_A_WHOLE
+        self,
+        model: str,
+        pixels: int,
+        steps: int,
+        batch: int = 1,
+        placement: str = _AS_A_WHOLE,
+        compiled: bool = False,
     ) -> float | None:
         """Seconds that so many jobs run together; None while the model never ran so many.
         Another size than those measured is scaled from the nearest by its pixels. A placement
         in which it never ran is taken to be as fast as any, or as is guessed where it only ever
-        waited for its weights."""
+        waited for its weights. With `compiled` blocks it is taken to be no slower than without."""
+        if not compiled:
+            return self._plain_run_s(model, pixels, steps, batch, placement)
+        step_s = self._compiled.least_s(f"/{model}", pixels, batch, f"{placement}/")
+        if step_s is not None:
+            return step_s * steps
+        step_s = self._compiled.least_s(f"/{model}", pixels, batch)
+        plain_s = self._plain_run_s(model, pixels, steps, batch, placement)
+        found = plain_s, None if step_s is None else step_s * steps
+        return min((each_s for each_s in found if each_s is not None), default=None)
+
+    def _plain_run_s(
+        self, model: str, pixels: int, steps: int, batch: int, placement: str
+    ) -> float | None:
         step_s = None
         if placement != _AS_A_WHOLE:
             step_s = self._placed.least_s(f"/{model}", pixels, batch, f"{placement}/")
@@ -212,19 +234,29 @@ class Estimates:
                 step_s = min(step_s, pixels * batch / _MEGAPIXEL * _GUESSED_STEP_S)
         return None if step_s is None else step_s * steps
 
-    def step_is_measured(self, model: str, pixels: int, batch: int) -> bool:
+    def step_is_measured(self, model: str, pixels: int, batch: int, compiled: bool = False) -> bool:
         """Whether so many pictures were drawn together with all of the model on its device."""
+        if compiled:
+            whole = f"{_AS_A_WHOLE}/"
+            return self._compiled.least_s(f"/{model}", pixels, batch, whole) is not None
         return self._steps.step_s(model, pixels, batch) is not None
+
+    def drew_compiled(self, model: str) -> bool:
+        """Whether the model was ever drawn with compiled blocks on this machine."""
+        return model in self._drew_compiled
 
     def run_guess_s(self, model: str, pixels: int, steps: int) -> float:
         """As `run_s` for one job, with a guess where nothing is known."""
         known = self.run_s(model, pixels, steps)
         return steps * pixels / _MEGAPIXEL * _GUESSED_STEP_S if known is None else known
 
-    def measured_run_s(self, model: str, pixels: int, steps: int, batch: int) -> dict[str, float]:
+    def measured_run_s(
+        self, model: str, pixels: int, steps: int, batch: int, compiled: bool = False
+    ) -> dict[str, float]:
         """By placement, what jobs of this very size and so many steps have taken: what comes
         once per job cannot be told from its steps."""
-        placed = self._placed.measured(f"/{steps}/{model}", pixels, batch)
+        times = self._compiled if compiled else self._placed
+        placed = times.measured(f"/{steps}/{model}", pixels, batch)
         return {placement: step_s * steps for placement, step_s in placed.items()}
 
     def learn_run(
@@ -236,20 +268,25 @@ class Estimates:
         batch: int = 1,
         placement: str = _AS_A_WHOLE,
         moving_s: float = 0.0,
+        compiled: bool = False,
     ) -> None:
         """What so many jobs took together, `steps` being those of one of them. `moving_s` of it
         the weights' ways alone should have taken: where that is nearly all, the job says little
         of how long computing takes."""
-        if seconds_s > 0 and steps > 0 and pixels > 0:
-            if placement == _AS_A_WHOLE:
-                self._steps.learn(model, pixels, batch, seconds_s / steps)
+        if seconds_s <= 0 or steps <= 0 or pixels <= 0:
+            return
+        step_s, name = seconds_s / steps, f"{placement}/{steps}/{model}"
+        if compiled:
+            self._compiled.learn(name, pixels, batch, step_s)
+            self._drew_compiled.add(model)
+        elif placement == _AS_A_WHOLE:
+            self._steps.learn(model, pixels, batch, step_s)
+        else:
+            if seconds_s < moving_s * _HELD_UP:
+                self._held_up.add(model)
             else:
-                if seconds_s < moving_s * _HELD_UP:
-                    self._held_up.add(model)
-                else:
-                    self._held_up.discard(model)
-                name = f"{placement}/{steps}/{model}"
-                self._placed.learn(name, pixels, batch, seconds_s / steps)
+                self._held_up.discard(model)
+            self._placed.learn(name, pixels, batch, step_s)
 
     def bus_bytes_per_s(self) -> float:
         """How fast weights come to a device: the fastest load that was seen, else a guess."""

@@ -5,10 +5,11 @@ from collections.abc import Iterator
 import msgspec
 
 from workshop_gpu.conductor.admission import check_offered, usable_devices, why_no_device
+from workshop_gpu.conductor.compiled import Blocks, blocks_of
 from workshop_gpu.conductor.errors import DeviceUnknown, NoDevice, gigabytes
 from workshop_gpu.conductor.ladder import RUNGS
 from workshop_gpu.conductor.memory_rules import check_memory
-from workshop_gpu.conductor.planner import Plan, Question, best, plan_all
+from workshop_gpu.conductor.planner import Plan, Question, best, plan_all, speeds_in
 from workshop_gpu.conductor.planning import Size, has_ladder, question_for, rungs_for
 from workshop_gpu.conductor.records import Device, State
 from workshop_gpu.conductor.rungs import RESIDENT, SLICED, TILED, Placement
@@ -21,8 +22,9 @@ _NEARLY_ALL = 0.9
 class RungView(msgspec.Struct, frozen=True):
     """One rung. `expected_s` are seconds for a job once the model is placed; `exact`: it draws the
     same picture as everything on the GPU, to the last bit. `basis`: whether the seconds are
-    "measured" on this very rung, "reckoned" from what was measured otherwise, or a "guess". `why`:
-    in words, why it is chosen, or is not."""
+    "measured" on this very rung, "reckoned" from what was measured otherwise, or a "guess".
+    `compiled`: whether they are those with compiled blocks. `why`: in words, why it is chosen, or
+    is not."""
 
     rung: str
     words: str
@@ -35,12 +37,14 @@ class RungView(msgspec.Struct, frozen=True):
     chosen: bool
     why: str
     basis: str = ""
+    compiled: bool = False
 
 
 class PlanView(msgspec.Struct, frozen=True):
     """All rungs on one GPU, from best to slowest. `room_bytes` is what a plan may take now;
     `placement` where the model is ("": it is not there). `warning`: where hardly anything would be
-    left. `notes`: what the model cannot do, and which numbers are guesses."""
+    left. `notes`: what the model cannot do, and which numbers are guesses. `blocks`: whether the
+    denoiser's are compiled."""
 
     model: str
     device: str
@@ -52,20 +56,31 @@ class PlanView(msgspec.Struct, frozen=True):
     rungs: tuple[RungView, ...]
     warning: str = ""
     notes: tuple[str, ...] = ()
+    blocks: Blocks = Blocks.NEVER
 
 
 class _Known(msgspec.Struct, frozen=True):
     """What was measured of the numbers that plans are made from."""
 
-    step: bool
+    question: Question
+    steps: frozenset[bool]
+    """Whether a step with all of the model on the device was, for compiled blocks and without."""
     bus: bool
-    placements: frozenset[str]
+
+    @property
+    def step(self) -> bool:
+        """Whether the step that most rungs are reckoned from was."""
+        return self.question.speeds.compiled in self.steps
 
     def basis(self, placement: Placement) -> str:
         """Of the seconds of a job in this placement."""
-        if placement.name in self.placements or (placement == RESIDENT and self.step):
+        speeds = speeds_in(self.question, placement)
+        step = speeds.compiled in self.steps
+        if placement == RESIDENT and step:
             return "measured"
-        return "reckoned" if self.step and self.bus and placement.exact else "guess"
+        if any(name == placement.name for name, _ in speeds.measured_s):
+            return "measured"
+        return "reckoned" if step and self.bus and placement.exact else "guess"
 
 
 def explain(state: State, model: str, size: Size, device_name: str | None = None) -> PlanView:
@@ -83,9 +98,13 @@ def explain(state: State, model: str, size: Size, device_name: str | None = None
     plans = plan_all(question, rungs)
     chosen = best(plan for plan in plans if plan.rung in allowed)
     known = _Known(
-        state.estimates.step_is_measured(model, size.pixels, size.batch),
+        question,
+        frozenset(
+            compiled
+            for compiled in (False, True)
+            if state.estimates.step_is_measured(model, size.pixels, size.batch, compiled)
+        ),
         device.bus_bytes_per_s > 0 or state.estimates.bus_is_measured,
-        frozenset(name for name, _ in question.speeds.measured_s),
     )
     views = tuple(_view(plan, chosen, plan.rung in allowed, known) for plan in plans)
     return PlanView(
@@ -99,6 +118,7 @@ def explain(state: State, model: str, size: Size, device_name: str | None = None
         views,
         _warning(chosen, device),
         tuple(_notes(question, known)) if has_ladder(state, model) else (),
+        blocks_of(state, model, device),
     )
 
 
@@ -127,6 +147,7 @@ def _view(plan: Plan, chosen: Plan | None, allowed: bool, known: _Known) -> Rung
         plan is chosen,
         _why(plan, chosen, allowed),
         known.basis(plan.placement),
+        speeds_in(known.question, plan.placement).compiled,
     )
 
 
@@ -148,13 +169,17 @@ def _notes(question: Question, known: _Known) -> Iterator[str]:
     if SLICED in question.lacks:
         yield "Its networks cannot slice attention, so that rung is left out."
     if not known.step:
-        yield "Nothing was drawn with all of it on the GPU yet: the seconds of a step are a guess."
+        how = " and its blocks compiled" if question.speeds.compiled else ""
+        yield (
+            f"Nothing was drawn with all of it on the GPU{how} yet: the seconds of a step are a "
+            "guess."
+        )
     if not known.bus:
         yield (
             f"The bus was not measured: {gigabytes(int(question.speeds.bus_bytes_per_s))} a "
             "second are a guess."
         )
-    if not known.placements:
+    if not question.speeds.measured_s:
         yield "What tiles, slices and text encoders on the CPU cost is a guess until they are used."
 
 

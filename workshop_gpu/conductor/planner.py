@@ -53,6 +53,8 @@ class Speeds(msgspec.Struct, frozen=True):
     step_s: float
     bus_bytes_per_s: float
     measured_s: tuple[tuple[str, float], ...] = ()
+    compiled: bool = False
+    """Whether these are of compiled blocks."""
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -60,7 +62,8 @@ class Question(msgspec.Struct, frozen=True):
 
     `buffers`, `buffer_bytes` and `source` are the placement's. `streamed_bytes` above 0 are
     streamed in any case on rungs that stream. `lacks`: what of "tiled" and "sliced" the model
-    cannot do.
+    cannot do. `plain`: the speeds of placements whose blocks are not compiled, where `speeds` are
+    of compiled ones.
     """
 
     roles: tuple[RoleBytes, ...]
@@ -73,6 +76,7 @@ class Question(msgspec.Struct, frozen=True):
     source: str = ""
     streamed_bytes: int = 0
     lacks: tuple[str, ...] = ()
+    plain: Speeds | None = None
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -252,7 +256,7 @@ class _Sizes:
 def _job_s(question: Question, placement: Placement) -> float:
     """Seconds of a job, its weights' ways included: measured for this very placement, else
     expected."""
-    speeds = question.speeds
+    speeds = speeds_in(question, placement)
     if speeds.measured_s:
         name = placement.name
         known_s = next((each_s for each, each_s in speeds.measured_s if each == name), None)
@@ -266,14 +270,25 @@ def _job_s(question: Question, placement: Placement) -> float:
     # A prompt and its negative may be read one after the other: then each block comes twice.
     staged_s += 2 * sum(sizes.get(role, 0) for role in placement.streamed) / bus
     cpu_s = sum(sizes.get(role, 0) for role in placement.on_cpu) * _CPU_ENCODE_S_PER_BYTE
-    tiled_s = _TILED_STEPS * speeds.step_s if placement.tiled else 0.0
+    tiled_s = _TILED_STEPS * (question.plain or speeds).step_s if placement.tiled else 0.0
     return steps_s + staged_s + cpu_s + tiled_s
+
+
+def speeds_in(question: Question, placement: Placement) -> Speeds:
+    """Those of compiled blocks, where blocks run as a whole: neither their attention is sliced nor
+    do their layers come one by one."""
+    if question.plain is None:
+        return question.speeds
+    denoiser = next((role for role in question.roles if role.role == DENOISER), None)
+    largest = max(denoiser.blocks_bytes, default=0) if denoiser else 0
+    in_layers = placement.streamed_bytes > 0 and 0 < placement.buffer_bytes < largest
+    return question.plain if placement.sliced or in_layers else question.speeds
 
 
 def moving_s(question: Question, placement: Placement) -> float:
     """Seconds of a job in which the weights' ways, and encoders on the CPU, take no less."""
     speeds = msgspec.structs.replace(question.speeds, step_s=0.0, measured_s=())
-    return _job_s(msgspec.structs.replace(question, speeds=speeds), placement)
+    return _job_s(msgspec.structs.replace(question, speeds=speeds, plain=None), placement)
 
 
 class Step(msgspec.Struct, frozen=True):

@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from workshop_gpu.conductor.compiled import reckons_compiled
+from workshop_gpu.conductor.estimates import Estimates
 from workshop_gpu.conductor.events import JobSubmitted
 from workshop_gpu.conductor.ladder import AUTO, PLANNED, Rung, Streams, rung_named
 from workshop_gpu.conductor.memory_settings import MemorySettings
@@ -110,10 +112,9 @@ def question_for(
     room_bytes -= memory.min_free_bytes
     if memory.max_vram_bytes:
         room_bytes = min(room_bytes, memory.max_vram_bytes)
-    known_s = estimates.run_s(model, size.pixels, 1, size.batch)
-    step_s = known_s or estimates.run_guess_s(model, size.pixels, 1) * size.batch
+    compiled = reckons_compiled(state, model, device)
     bus = (device.bus_bytes_per_s if device else 0.0) or estimates.bus_bytes_per_s()
-    measured = estimates.measured_run_s(model, size.pixels, size.steps, size.batch)
+    plain = _speeds(estimates, model, size, bus, compiled=False)
     weights_bytes = sum(role.size_bytes for role in roles)
     return Question(
         roles,
@@ -123,13 +124,24 @@ def question_for(
             beside_bytes=size.beside_bytes,
         ),
         size.steps,
-        Speeds(step_s, bus, tuple(measured.items())),
+        _speeds(estimates, model, size, bus, compiled=True) if compiled else plain,
         buffers_for(memory),
         buffer_bytes_for(memory),
         "" if memory.swap_device in HOST else memory.swap_device,
         memory.virtual_vram_bytes,
         estimates.lacks(facts),
+        plain if compiled else None,
     )
+
+
+def _speeds(
+    estimates: Estimates, model: str, size: Size, bus_bytes_per_s: float, *, compiled: bool
+) -> Speeds:
+    """What is known of the model with compiled blocks, or without."""
+    known_s = estimates.run_s(model, size.pixels, 1, size.batch, compiled=compiled)
+    step_s = known_s or estimates.run_guess_s(model, size.pixels, 1) * size.batch
+    measured = estimates.measured_run_s(model, size.pixels, size.steps, size.batch, compiled)
+    return Speeds(step_s, bus_bytes_per_s, tuple(measured.items()), compiled)
 
 
 def buffers_for(memory: MemorySettings) -> int:

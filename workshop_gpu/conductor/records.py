@@ -16,7 +16,7 @@ from workshop_gpu.conductor.looked import Looked
 from workshop_gpu.conductor.planner import Step
 from workshop_gpu.conductor.policy import Policy
 from workshop_gpu.conductor.queue import Key, Queue
-from workshop_gpu.conductor.rungs import RESIDENT, Placement, timed_as
+from workshop_gpu.conductor.rungs import RESIDENT, Placement
 from workshop_gpu.conductor.settings import Settings
 from workshop_gpu.conductor.shortages import Shortages
 from workshop_gpu.conductor.states import (
@@ -450,9 +450,14 @@ class State:
         """As `cost_s`, None where nothing was learned."""
         request = job.request
         slot = next(self.slots(request.model, SlotState.READY), None)
-        timed = RESIDENT.name if slot is None else timed_as(slot.placement, slot.compiled)
+        placement, compiled = (slot.placement, slot.compiled) if slot else (RESIDENT, False)
         return self.estimates.run_s(
-            request.model, request.pixels, request.steps, request.batch * batch, timed
+            request.model,
+            request.pixels,
+            request.steps,
+            request.batch * batch,
+            placement.name,
+            compiled,
         )
 
     def placement_of(self, model: str) -> Placement:

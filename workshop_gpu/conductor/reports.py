@@ -30,7 +30,7 @@ from workshop_gpu.conductor.ledger import Ledger
 from workshop_gpu.conductor.planner import moving_s
 from workshop_gpu.conductor.planning import question_for, size_of, working_bytes
 from workshop_gpu.conductor.records import Activity, Device, Job, Slot, State
-from workshop_gpu.conductor.rungs import RESIDENT, timed_as
+from workshop_gpu.conductor.rungs import RESIDENT
 from workshop_gpu.conductor.states import DeviceState, JobState, SlotState
 from workshop_gpu.conductor.stepdown import StepDown
 
@@ -246,8 +246,16 @@ class Reports:
             size = size_of(job, together)
             question = question_for(self._state, model, size, 0, self._device_of(job))
             moved_s = moving_s(question, placement)
-        timed = timed_as(placement, event.compiled)
-        estimates.learn_run(model, pixels, request.steps, event.seconds_s, batch, timed, moved_s)
+        estimates.learn_run(
+            model,
+            pixels,
+            request.steps,
+            event.seconds_s,
+            batch,
+            placement.name,
+            moved_s,
+            event.compiled,
+        )
         if event.compiled and event.peak_bytes <= estimated:
             return  # room is kept for those that are drawn without
         own_bytes = max(0, event.peak_bytes - request.beside_bytes)

@@ -123,11 +123,6 @@ def _named(placement: Placement, streamed: str) -> str:
 RESIDENT = Placement()
 
 
-def timed_as(placement: Placement, compiled: bool) -> str:
-    """The name under which a placement's seconds are kept: with compiled blocks they are fewer."""
-    return f"{placement.name}, compiled" if compiled else placement.name
-
-
 class RoleBytes(msgspec.Struct, frozen=True):
     """What one role's weights take on the device.
 
