@@ -33,6 +33,9 @@ export interface Slot {
   idle_s: number;
   error: ErrorReport | null;
   placement?: string;
+  compiled?: boolean;
+  /** Those that are ready for its next jobs. */
+  loras?: string[];
 }
 
 export interface Device {
@@ -221,6 +224,8 @@ export interface Rung {
   words: string;
   needed_bytes: number;
   expected_s: number;
+  /** Whether the seconds are those with compiled blocks. */
+  compiled: boolean;
   chosen: boolean;
   why: string;
 }
@@ -231,6 +236,7 @@ export interface Plan {
   room_bytes: number;
   total_bytes: number;
   placement: string;
+  blocks: 'compiled' | 'not compiled yet' | 'not compiled';
   rungs: Rung[];
   warning: string;
 }

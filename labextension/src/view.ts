@@ -165,7 +165,7 @@ export function slotWords(slot: Slot, trans: Trans): string {
       return '';
     case 'ready': {
       if (slot.running_jobs > 0) {
-        return trans.__('drawing');
+        return [trans.__('drawing'), ...extras(slot, trans)].join(' · ');
       }
       const kept = slot.pinned
         ? trans.__('pinned')
@@ -173,9 +173,19 @@ export function slotWords(slot: Slot, trans: Trans): string {
           ? trans._n('held by %1 notebook', 'held by %1 notebooks', slot.holds, slot.holds)
           : '';
       const idle = slot.idle_s >= 60 ? trans.__('idle for %1', span(slot.idle_s)) : '';
-      return [trans.__('ready'), kept, idle].filter(Boolean).join(', ');
+      const state = [trans.__('ready'), kept, idle].filter(Boolean).join(', ');
+      return [state, ...extras(slot, trans)].join(' · ');
     }
   }
+}
+
+/** What a model has beside its weights. */
+function extras(slot: Slot, trans: Trans): string[] {
+  const found = slot.compiled ? [trans.__('compiled')] : [];
+  if (slot.loras?.length) {
+    found.push(trans.__('with %1', slot.loras.join(', ')));
+  }
+  return found;
 }
 
 /** A model of the catalogue as the list shows it. */

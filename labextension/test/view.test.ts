@@ -110,6 +110,12 @@ describe('the models', () => {
     [{ slots: [slot({ pinned: true, idle_s: 720 })] }, 'ready, pinned, idle for 12 min'],
     [{ slots: [slot({ holds: 2 })] }, 'ready, held by 2 notebooks'],
     [{ slots: [slot({ running_jobs: 1 })] }, 'drawing'],
+    [{ slots: [slot({ compiled: true, loras: [] })] }, 'ready · compiled'],
+    [
+      { slots: [slot({ idle_s: 720, compiled: true, loras: ['retro', 'ink'] })] },
+      'ready, idle for 12 min · compiled · with retro, ink'
+    ],
+    [{ slots: [slot({ running_jobs: 1, loras: ['ink'] })] }, 'drawing · with ink'],
     [{ slots: [slot({ state: 'failed', error: { kind: 'x', message: 'no room' } })] }, 'no room']
   ])('%j reads "%s"', (more, expected) => {
     expect(words(more)).toBe(expected);

@@ -64,6 +64,10 @@ def test_a_picture_tells_its_loras_and_one_without_a_scale_takes_the_usual(perso
     text = opened(person, person.ended(job["id"])).text
     assert json.loads(text["workshop_gpu"])["params"]["loras"] == {"shapes-outline": 1.0}
     assert "<lora:shapes-outline:1>" in text["parameters"]
+    (slot,) = next(each for each in person.get("api/models")["models"] if each["id"] == "shapes")[
+        "slots"
+    ]
+    assert slot["loras"] == ["shapes-outline"], "it is ready for the next job"
 
 
 @pytest.mark.parametrize(

@@ -100,6 +100,7 @@ def test_a_participant_sees_memory_models_queue_and_what_happened(
     open_panel: Open, boss: Person, ada: Person
 ) -> None:
     ada.ended(ada.submit()["id"])
+    ada.ended(ada.submit(model="shapes", loras={"shapes-outline": 1})["id"])
     boss.http.post("api/queue/pause", json={"reason": "lunch"}).raise_for_status()
     ada.submit(model="shapes")
     page = open_panel()
@@ -108,6 +109,7 @@ def test_a_participant_sees_memory_models_queue_and_what_happened(
     expect(legend).to_contain_text("Shapes DiT Turbo")
     expect(legend).to_contain_text("free")
     expect(page.model("shapes-dit-turbo")).to_contain_text("ready")
+    expect(page.model("shapes")).to_contain_text("ready · with shapes-outline")
     expect(page.root.locator(".jp-wg-queue")).to_contain_text("Paused: lunch")
     expect(row(page, "Ada")).to_contain_text("Shapes")
     expect(page.page.locator(STATUS)).to_contain_text("paused · 1 waiting")

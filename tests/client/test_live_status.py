@@ -141,6 +141,13 @@ def test_a_model_says_its_state_and_how_far_its_load_is() -> None:
     assert (parts["large"]["words"], parts["large"]["share"]) == ("failed: Damaged.", 0.0)
 
 
+def test_a_model_says_that_it_is_compiled_and_which_loras_it_has() -> None:
+    ready = a_slot("ready", "shapes", "cuda:0", compiled=True, loras=("ink", "retro"))
+    device = a_device(Holder("weights", "shapes", GB), slots=[ready])
+    (part, *_) = status_view(a_status(devices=[device]))["devices"][0]["parts"]
+    assert part["words"] == "ready · compiled, with ink, retro"
+
+
 def test_the_queue_shows_who_runs_and_waits_and_which_of_them_i_am() -> None:
     jobs = [
         a_job(job_id=A, position=1, expected_wait_s=12.0, mine=True, participant="me"),

@@ -103,6 +103,10 @@ def test_no_models_and_mistakes_of_the_catalogue_are_said() -> None:
         ({"state": "unavailable", "problem": "no files"}, "not usable: no files"),
         ({"state": "failed"}, "not usable"),
         ({"state": "leaving"}, "leaving"),
+        (
+            {"state": "ready", "slots": [a_slot("ready", compiled=True, loras=("ink",))]},
+            "ready on cpu:0, compiled, with ink",
+        ),
     ],
 )
 def test_a_state_is_said_in_words(changes: dict[str, Any], words: str) -> None:

@@ -191,3 +191,17 @@ def test_where_nothing_can_be_compiled_it_is_refused_with_the_reason(why: str) -
     made.tell(repeat(compiled=False))
     made.settle()
     assert made.state("again") == "done"
+
+
+def test_loras_that_are_ready_for_a_model_are_told_until_it_leaves() -> None:
+    made = compiling_stage()
+    made.submit("a")
+    made.answer()
+    order = made.take_order(which="run")
+    assert isinstance(order, effects.RunJob)
+    made.tell(events.JobFinished(order.job, 5.0, loras=("ink", "retro")))
+    assert made.slot("a").loras == ("ink", "retro")
+    announced = [each for each in made.said if isinstance(each, effects.AnnounceSlot)]
+    assert announced[-1].slot.loras == ("ink", "retro")
+    drawn(made)
+    assert made.slot("a").loras == (), "others were used since"

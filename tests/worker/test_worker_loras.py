@@ -88,6 +88,7 @@ def test_a_picture_is_the_bare_pipelines_with_the_same_loras(kit: Kit, pool: Fak
     assert wrapped(model) == 0
     assert np.array_equal(drawn(worker, model, loras, {}).pixels, plain.pixels)
     assert pool.memory() == before
+    assert loras.kept(model) == ("other", "one")
 
 
 def test_every_rung_draws_the_same_picture_with_a_lora(kit: Kit, pool: FakePool) -> None:

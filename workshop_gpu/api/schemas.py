@@ -176,6 +176,10 @@ class Slot(msgspec.Struct, frozen=True):
     error: ErrorReport | None = None
     placement: str = ""
     """In words, where its weights are."""
+    compiled: bool = False
+    """Whether jobs draw with its compiled blocks."""
+    loras: tuple[str, ...] = ()
+    """The ids of those that are ready for its next jobs."""
 
 
 class Lora(msgspec.Struct, frozen=True):

@@ -55,9 +55,9 @@ def model_state(model: schemas.Model) -> str:
         return f"switched off: {model.reason}" if model.reason else "switched off"
     match model.state:
         case "ready":
-            return "ready on " + ", ".join(
-                slot.device for slot in model.slots if slot.state == "ready"
-            )
+            ready = [slot for slot in model.slots if slot.state == "ready"]
+            how = slot_extras(ready[0]) if ready else ""
+            return f"ready on {', '.join(slot.device for slot in ready)}" + (how and f", {how}")
         case "loading" | "downloading":
             if model.total_bytes > 0:
                 return f"{model.state} {amount_of(model.done_bytes, model.total_bytes)}"
@@ -68,6 +68,12 @@ def model_state(model: schemas.Model) -> str:
             return f"not usable: {model.problem}" if model.problem else "not usable"
         case _:
             return model.state
+
+
+def slot_extras(slot: schemas.Slot) -> str:
+    """What a model has beside its weights: "compiled, with flowers, retro"; "" for nothing."""
+    with_loras = f"with {', '.join(slot.loras)}" if slot.loras else ""
+    return ", ".join(filter(None, ("compiled" if slot.compiled else "", with_loras)))
 
 
 class ModelTable(Sequence[schemas.Model]):

@@ -66,6 +66,8 @@ class SlotView(msgspec.Struct, frozen=True):
     """In words, where its weights are."""
     compiled: bool = False
     """Whether its blocks are compiled."""
+    loras: tuple[str, ...] = ()
+    """Those that are ready for its next jobs."""
 
 
 class Holder(msgspec.Struct, frozen=True):

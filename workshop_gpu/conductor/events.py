@@ -198,7 +198,8 @@ class JobFinished(Event, frozen=True):
     """The images are on disk. `peak_bytes` is working memory above the weights; 0: not measured.
 
     `batch` jobs were drawn together; then `seconds_s` and `peak_bytes` are those of all of them.
-    `compiled`: with compiled blocks; `to_compile`: some blocks of the model could be.
+    `compiled`: with compiled blocks; `to_compile`: some blocks of the model could be. `loras` are
+    those that its worker has ready for the model now.
     """
 
     job: str
@@ -207,6 +208,7 @@ class JobFinished(Event, frozen=True):
     batch: int = 1
     compiled: bool = False
     to_compile: bool = False
+    loras: tuple[str, ...] = ()
 
 
 class JobFailed(Event, frozen=True):

@@ -151,6 +151,8 @@ class Slot:
     """Whether its blocks are compiled, for the sizes that were drawn."""
     to_compile: bool = False
     """Whether some could be."""
+    loras: tuple[str, ...] = ()
+    """Those that its worker has ready for it, as it told with the last picture."""
 
 
 @dataclass(slots=True)

@@ -220,6 +220,7 @@ class Reports:
                     self._learn(event, job)
                 job.went_on = not_as_asked(job, event.compiled) or job.went_on
                 job.step = job.request.steps
+                self._kept_loras(event, job, device)
                 self._recovered(device)
                 self._changes.end_job(job, JobState.DONE, now)
             case JobFailed(_, error) if self._step_down.run_failed(job, error, now):
@@ -230,6 +231,11 @@ class Reports:
                 self._changes.end_job(job, JobState.FAILED, now, job.error)
             case JobStopped():
                 self._changes.end_job(job, JobState.CANCELLED, now)
+
+    def _kept_loras(self, event: JobFinished, job: Job, device: Device) -> None:
+        slot = device.slots.get(job.model)
+        if slot is not None:
+            slot.loras = event.loras
 
     def _learn(self, event: JobFinished, job: Job) -> None:
         request, estimates = job.request, self._state.estimates

@@ -54,6 +54,7 @@ def ageless_view(state: State, slot: Slot) -> SlotView:
         error=slot.error,
         placement=words_of(slot.placement),
         compiled=slot.compiled,
+        loras=slot.loras,
     )
 
 

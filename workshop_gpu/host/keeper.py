@@ -162,7 +162,13 @@ class Keeper:
             record.saved_images, record.saved_bytes = len(done.images), size_bytes
             record.seconds_s = done.seconds_s
         return events.JobFinished(
-            done.job, done.seconds_s, done.peak_bytes, done.batch, done.compiled, done.to_compile
+            done.job,
+            done.seconds_s,
+            done.peak_bytes,
+            done.batch,
+            done.compiled,
+            done.to_compile,
+            done.loras,
         )
 
     # retention

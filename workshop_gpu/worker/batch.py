@@ -59,7 +59,7 @@ wakes the server and every client that watches, which slows a worker that shares
 class Drawn:
     """A job's PNG files; `batch` jobs were drawn in this time and with this working memory.
 
-    `steps` were measured where that was asked for.
+    `steps` were measured where that was asked for. `loras` are ready for the model's next jobs.
     """
 
     files: list[bytes]
@@ -68,6 +68,7 @@ class Drawn:
     batch: int
     steps: tuple[protocol.StepProfile, ...] = ()
     compiled: bool = False
+    loras: tuple[str, ...] = ()
 
 
 Answer = Callable[[str, Outcome[Drawn]], None]
@@ -196,7 +197,13 @@ class Batch:
                 elif len(sitter.files) == sitter.member.params.images:
                     seconds_s, peak_bytes = time.monotonic() - started, device.peak_bytes()
                     drawn = Drawn(
-                        sitter.files, seconds_s, peak_bytes, together, self._steps, self._compiled
+                        sitter.files,
+                        seconds_s,
+                        peak_bytes,
+                        together,
+                        self._steps,
+                        self._compiled,
+                        self._tools.loras.kept(model),
                     )
                     self._answer(job, Success(drawn))
 

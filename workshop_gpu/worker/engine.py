@@ -118,7 +118,7 @@ class Engine:
                 self._link.send(
                     protocol.Done(
                         job, drawn.files, drawn.seconds_s, drawn.peak_bytes, memory, drawn.batch,
-                        drawn.steps, drawn.compiled, self._compiling.wants(model),
+                        drawn.steps, drawn.compiled, self._compiling.wants(model), drawn.loras,
                     )
                 )  # fmt: skip
             case Cancelled():

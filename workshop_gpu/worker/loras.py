@@ -92,6 +92,8 @@ class _Fitted:
 
     adapters: OrderedDict[str, _Adapter] = field(default_factory=OrderedDict)
     layers: list[_Layer] = field(default_factory=list)
+    names: dict[str, str] = field(default_factory=dict)
+    """By the files' content, what they were called last."""
     made: int = 0
 
 
@@ -116,6 +118,11 @@ class Loras:
             yield
         finally:
             _take_off(adapters)
+
+    def kept(self, model: OpenModel) -> tuple[str, ...]:
+        """The LoRAs that are ready for the model's next jobs, those used last at the end."""
+        fitted = self._fitted.get(model)
+        return tuple(fitted.names[key] for key in fitted.adapters) if fitted else ()
 
 
 def _put_on(adapters: Sequence[_Adapter], scales: Sequence[float]) -> None:
@@ -155,7 +162,7 @@ def _adapter(model: OpenModel, fitted: _Fitted, wanted: Wanted) -> _Adapter:
     except Exception as problem:  # each library has classes of its own for what it does not know
         text = f"{type(problem).__name__}: {' '.join(str(problem).split())[:_LONGEST_PROBLEM]}"
         raise LoraUnusable(wanted.name, model.source.model, text) from None
-    fitted.adapters[key] = found
+    fitted.adapters[key], fitted.names[key] = found, wanted.name
     return found
 
 
@@ -222,7 +229,8 @@ def _found(name: str, layers: Sequence[_Layer]) -> _Adapter:
 
 def _forget_oldest(model: OpenModel, fitted: _Fitted, most: int) -> None:
     while len(fitted.adapters) > most:
-        _, oldest = fitted.adapters.popitem(last=False)
+        key, oldest = fitted.adapters.popitem(last=False)
+        fitted.names.pop(key, None)
         for layer in oldest.layers:
             layer.adapted.delete_adapter(oldest.name)
         for component in model.components:
@@ -235,6 +243,7 @@ def _forget_all(model: OpenModel, fitted: _Fitted) -> None:
         layer.take_off()
     fitted.layers.clear()
     fitted.adapters.clear()
+    fitted.names.clear()
     for component in model.components:
         if hasattr(component.module, "peft_config"):
             del component.module.peft_config

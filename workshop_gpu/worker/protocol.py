@@ -364,6 +364,7 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
     for a while included; 0: not measured. `batch` jobs were drawn in the same calls; seconds and
     bytes are then those of all together. `steps` are told where the order asked for a profile.
     `compiled`: with compiled blocks; `to_compile`: some blocks could be compiled for the next job.
+    `loras` are ready for the model's next jobs.
     """
 
     job: str
@@ -375,6 +376,7 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
     steps: tuple[StepProfile, ...] = ()
     compiled: bool = False
     to_compile: bool = False
+    loras: tuple[str, ...] = ()
 
 
 class Compiled(msgspec.Struct, frozen=True, tag="compiled"):

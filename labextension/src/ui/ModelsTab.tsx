@@ -1,7 +1,7 @@
 import React, { useState } from 'react';
 import { modelActions } from '../actions';
 import type { Desk } from '../desk';
-import { amount, took } from '../format';
+import { amount, took, type Trans } from '../format';
 import type { Room } from '../room';
 import type { Plan } from '../types';
 import { modelLines } from '../view';
@@ -30,6 +30,17 @@ export function ModelsTab({ desk, room }: { desk: Desk; room: Room }) {
       </ul>
     </section>
   );
+}
+
+function blocksWords(blocks: Plan['blocks'], trans: Trans): string {
+  switch (blocks) {
+    case 'compiled':
+      return trans.__('Its blocks are compiled.');
+    case 'not compiled yet':
+      return trans.__('Its blocks are not compiled yet.');
+    case 'not compiled':
+      return '';
+  }
 }
 
 interface PlacementProps {
@@ -66,7 +77,7 @@ function PlanTable({ desk, model, state }: PlacementProps) {
               answer.device,
               amount(answer.room_bytes)
             )}{' '}
-        {answer.warning}
+        {blocksWords(answer.blocks, trans)} {answer.warning}
       </p>
       <table className="jp-wg-table">
         <thead>
@@ -81,7 +92,10 @@ function PlanTable({ desk, model, state }: PlacementProps) {
             <tr key={rung.rung} className={rung.chosen ? 'jp-mod-chosen' : ''} title={rung.why}>
               <th scope="row">{rung.words}</th>
               <td className="jp-wg-number">{amount(rung.needed_bytes)}</td>
-              <td className="jp-wg-number">{took(rung.expected_s)}</td>
+              <td className="jp-wg-number">
+                {took(rung.expected_s)}
+                {answer.blocks === 'compiled' && !rung.compiled && trans.__(' (not compiled)')}
+              </td>
             </tr>
           ))}
         </tbody>

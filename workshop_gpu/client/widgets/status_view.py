@@ -3,6 +3,7 @@
 from typing import Any
 
 from workshop_gpu.api import schemas, schemas_room
+from workshop_gpu.client.tables import slot_extras
 from workshop_gpu.client.words import amount, amount_of, describe_reservation
 
 _KINDS = {
@@ -136,7 +137,8 @@ def _slot_words(slot: schemas.Slot) -> str:
         words.append(f"held by {slot.holds}")
     if slot.pinned:
         words.append("pinned")
-    return ", ".join(words) or "ready"
+    state = ", ".join(words) or "ready"
+    return " · ".join(filter(None, (state, slot_extras(slot))))
 
 
 def _running(job: schemas.Job) -> dict[str, Any]:
