@@ -4,14 +4,18 @@ from pathlib import Path
 from typing import Any
 
 
-def loader(pool: Any = None, total_bytes: int = 10**9, ahead: Any = None) -> Any:
-    """The worker's loader over a pretended device."""
+def loader(
+    pool: Any = None, total_bytes: int = 10**9, ahead: Any = None, neighbours: tuple[str, ...] = ()
+) -> Any:
+    """The worker's loader over a pretended device, with others beside it."""
     from workshop_gpu.worker.devices import CpuDevice
     from workshop_gpu.worker.loading import Loader
+    from workshop_gpu.worker.neighbours import Neighbours
     from workshop_gpu.worker.pool import NoPool
     from workshop_gpu.worker.turns import Turns
 
-    return Loader(CpuDevice(total_bytes), Turns(), pool or NoPool("none here"), ahead)
+    device, no_pool = CpuDevice(total_bytes), NoPool("none here")
+    return Loader(device, Turns(), pool or no_pool, ahead, Neighbours(neighbours))
 
 
 def opened(folder: Path, **fields: str) -> Any:

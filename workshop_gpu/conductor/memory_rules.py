@@ -7,7 +7,6 @@ from workshop_gpu.conductor.ladder import AUTO, Streams, names, rung_named
 from workshop_gpu.conductor.placement import never_fits
 from workshop_gpu.conductor.planner import least
 from workshop_gpu.conductor.planning import (
-    HOST,
     Size,
     buffer_bytes_for,
     buffers_for,
@@ -21,6 +20,7 @@ from workshop_gpu.conductor.rungs import (
     DENOISER,
     ENCODERS,
     EXACT,
+    HOST,
     SLICED,
     TILED,
     VAE,

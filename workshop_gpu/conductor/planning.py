@@ -22,11 +22,9 @@ from workshop_gpu.conductor.planner import (
     plan_of,
 )
 from workshop_gpu.conductor.records import TYPICAL_PIXELS, Device, Job, State
-from workshop_gpu.conductor.rungs import DENOISER, RESIDENT, Placement, RoleBytes
+from workshop_gpu.conductor.rungs import DENOISER, HOST, RESIDENT, Placement, RoleBytes
 
 _TYPICAL_STEPS = 20
-HOST = ("", "cpu")
-"""Names for the memory of the host as a source of weights."""
 
 
 class Size(NamedTuple):

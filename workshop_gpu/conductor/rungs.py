@@ -15,6 +15,9 @@ DENOISER = "denoiser"
 VAE = "vae"
 ROLES = (ENCODERS, DENOISER, VAE)
 
+HOST = ("", "cpu")
+"""Names for the memory of the host as a source of weights."""
+
 EXACT = "exact"
 TILED, SLICED = "tiled", "sliced"
 MANNERS = {
@@ -67,7 +70,8 @@ class Placement(msgspec.Struct, frozen=True):
     smaller blocks come together, as many as that holds, and larger ones layer by layer. `tiled`:
     the VAE works tile by tile and picture by picture. `sliced`: attention is computed slice by
     slice.
-    `source`: the device whose memory streamed and staged weights come from ("": host memory).
+    `source`: another device, whose memory the denoiser's streamed blocks come from ("": host
+    memory), and where the roles `elsewhere` live and compute.
     """
 
     staged: tuple[str, ...] = ()
@@ -79,6 +83,7 @@ class Placement(msgspec.Struct, frozen=True):
     source: str = ""
     streamed: tuple[str, ...] = ()
     buffer_bytes: int = 0
+    elsewhere: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -103,16 +108,20 @@ class Placement(msgspec.Struct, frozen=True):
         """Whether it only moves weights, so that a picture is the same to the last bit."""
         return self.manner == EXACT
 
+    @property
+    def away(self) -> tuple[str, ...]:
+        """The roles of which nothing is on the device between jobs."""
+        return (*self.staged, *self.streamed, *self.on_cpu, *self.elsewhere)
+
 
 @lru_cache(maxsize=1024)
 def _named(placement: Placement, streamed: str) -> str:
     words = [f"{role} staged" for role in placement.staged]
     words += [f"{role} streamed" for role in placement.streamed]
     words += [f"{role} on the CPU" for role in placement.on_cpu]
+    words += [f"{role} on {placement.source}" for role in placement.elsewhere]
     if placement.streamed_bytes:
-        words.append(streamed)
-    if placement.source:
-        words.append(f"from {placement.source}")
+        words.append(f"{streamed} from {placement.source}" if placement.source else streamed)
     if placement.tiled:
         words.append("VAE tiled")
     if placement.sliced:

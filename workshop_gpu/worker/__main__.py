@@ -1,8 +1,9 @@
 """`python -m workshop_gpu.worker --device cuda --fd 7`: one worker for one GPU.
 
-The host sets CUDA_VISIBLE_DEVICES, so a worker's card is always cuda:0. `--fd` is the number of
-an inherited, connected Unix stream socket. With `--stand-by` instead of `--device`, the host names
-the device once it needs the worker.
+The host sets CUDA_VISIBLE_DEVICES, so a worker's card is always cuda:0; after it come only cards
+that a model names as its swap device, and nothing touches these for other models. `--fd` is the
+number of an inherited, connected Unix stream socket. With `--stand-by` instead of `--device`, the
+host names the device once it needs the worker.
 """
 
 import argparse
@@ -55,6 +56,7 @@ def main() -> None:
     from workshop_gpu.worker.devices import DeviceUnusable, open_device
     from workshop_gpu.worker.engine import Engine
     from workshop_gpu.worker.moving import Mover
+    from workshop_gpu.worker.neighbours import Neighbours
     from workshop_gpu.worker.pipelines import import_usual_classes
     from workshop_gpu.worker.pool_link import PoolLink
     from workshop_gpu.worker.twin_store import open_store
@@ -74,7 +76,8 @@ def main() -> None:
     compiling = Compiling(open_store(options, device), turns, options.device, link.send)
     link.compile = compiling.compile
     compiling.start()
-    mover = Mover(device, link, turns, PoolLink(link), ahead, compiling)
+    neighbours = Neighbours(options.neighbours, on_card=options.device == "cuda")
+    mover = Mover(device, link, turns, PoolLink(link), ahead, compiling, neighbours)
     mover.start()
     heartbeat.start(link)
     Engine(device, link, mover, turns, compiling).work_for_ever()
@@ -112,7 +115,8 @@ def _stand_by(link: Link, options: argparse.Namespace, turns: Turns) -> "Ahead":
     ahead.start()
     link.send(StandingBy(os.getpid()))
     wanted = link.take_overs.get()
-    os.environ["CUDA_VISIBLE_DEVICES"] = wanted.gpu_uuid
+    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join((wanted.gpu_uuid, *wanted.neighbours.values()))
+    options.neighbours = list(wanted.neighbours)
     options.device, options.total_bytes = wanted.device, wanted.total_bytes
     options.gpu_uuid = wanted.gpu_uuid
     return ahead
@@ -135,6 +139,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--stand-by", action="store_true", help="the host names the device later")
     parser.add_argument("--total-bytes", type=int, default=0, help="pretended VRAM of the cpu")
     parser.add_argument("--fd", type=int, required=True, help="the socket to the host")
+    parser.add_argument(
+        "--neighbours", nargs="*", default=[], help="names of the devices visible after its own"
+    )
     parser.add_argument("--compiled", default="", help="where compiled blocks are kept")
     parser.add_argument(
         "--compiler", default=AUTO, choices=COMPILERS, help="what compiles blocks (auto: on a card)"

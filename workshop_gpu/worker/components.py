@@ -22,6 +22,7 @@ from workshop_gpu.conductor.rungs import (
     role_of,
 )
 from workshop_gpu.worker.layout import Block, bind, strayed, unbind
+from workshop_gpu.worker.neighbours import Neighbour
 from workshop_gpu.worker.placements import (
     VISITORS,
     Home,
@@ -48,7 +49,7 @@ class Component:
     `identities` are those of the files that were read. `beside` is what of a streamed component is
     in none of the blocks that come and go, `kept` the same with the device's memory while it is
     there; `visit` the whole of a staged one while it is there, with what that takes beside the
-    part's own copy there.
+    part's own copy there. `abroad` is the whole of one that lives on the device `neighbour`.
     """
 
     name: str
@@ -64,6 +65,8 @@ class Component:
     kept: tuple[tuple[Kept, torch.Tensor], ...] = ()
     visit: torch.Tensor | None = None
     visit_bytes: int = 0
+    neighbour: Neighbour | None = None
+    abroad: torch.Tensor | None = None
     computed_host: torch.Tensor = field(init=False)
     computed_device: torch.Tensor | None = None
 
@@ -86,8 +89,20 @@ class Component:
     def own_bytes(self) -> int:
         """What it takes on the device now beside its part's copy there, which may be shared."""
         kept_bytes = sum(kept.size_bytes for kept, _ in self.kept)
-        there = self.computed.size_bytes if self.computed_device is not None else 0
-        return kept_bytes + self.visit_bytes + there
+        here = self.computed_device is not None and self.home is not Home.ELSEWHERE
+        return kept_bytes + self.visit_bytes + (self.computed.size_bytes if here else 0)
+
+    @property
+    def elsewhere_bytes(self) -> int:
+        """What it takes on the device where it lives, if that is another one."""
+        return 0 if self.abroad is None else len(self.abroad) + self.computed.size_bytes
+
+    @property
+    def computes_on(self) -> torch.device:
+        """`torch_device`, unless its home is another one."""
+        if self.home is Home.ELSEWHERE and self.neighbour is not None:
+            return self.neighbour.torch_device
+        return CPU if self.home is Home.CPU else self.torch_device
 
     @property
     def keeps(self) -> bool:
@@ -113,6 +128,14 @@ class Component:
             bind(block, memory)
         bind(self.computed, self._computed_there())
 
+    def live_on(self, neighbour: Neighbour) -> None:
+        """Let its bytes, which are in host memory, come to another device. Raises torch's error
+        where there is no room."""
+        assert self.part.host is not None
+        self.neighbour = neighbour
+        self.abroad = neighbour.copy_of(self.part.host.tensor(), 0, self.part.size_bytes)
+        self.bind_to_device()
+
     def bind_to_host(self) -> None:
         """Show the pool's bytes, or none where nothing is in host memory."""
         if self.part.host is not None:
@@ -125,7 +148,7 @@ class Component:
     def leave(self) -> None:
         """Nothing of it is on the device any more, but the part's copy that others may share."""
         self.bind_to_host()
-        self.kept, self.visit, self.visit_bytes = (), None, 0
+        self.kept, self.visit, self.visit_bytes, self.abroad = (), None, 0, None
 
     @property
     def visiting_bytes(self) -> int:
@@ -149,12 +172,14 @@ class Component:
         if self.home in (Home.STREAMED, Home.PASSING):
             return [(kept.tensors, memory) for kept, memory in self.kept]
         memory = self.visit if self.home is Home.STAGED else self.part.device
+        if self.home is Home.ELSEWHERE:
+            memory = self.abroad
         assert memory is not None
         return [(self.weights, memory)]
 
     def _computed_there(self) -> torch.Tensor:
         if self.computed_device is None:
-            self.computed_device = self.computed_host.to(self.torch_device)
+            self.computed_device = self.computed_host.to(self.computes_on)
         return self.computed_device
 
 
@@ -222,6 +247,12 @@ class OpenModel:
         """What no other model can share of what it takes on the device now."""
         buffers_bytes = self.rotation.size_bytes if self.rotation else 0
         return buffers_bytes + sum(component.own_bytes for component in self.components)
+
+    @property
+    def elsewhere_bytes(self) -> int:
+        """What it takes of its placement's source, the other device."""
+        streamed_bytes = self.rotation.elsewhere_bytes if self.rotation else 0
+        return streamed_bytes + sum(component.elsewhere_bytes for component in self.components)
 
     @property
     def computed_bytes(self) -> int:

@@ -2,8 +2,8 @@
 
 First the prompt is encoded (and a picture to begin with), then the denoiser runs step by step, then
 the VAE decodes. Staged
-components come as their phase begins and leave with its end; encoders on the CPU get their inputs
-there. All hooks are set as the call begins, and none is left when it ends.
+components come as their phase begins and leave with its end; encoders on the CPU, or on another
+GPU, get their inputs there. All hooks are set as the call begins, and none is left when it ends.
 """
 
 from collections.abc import Callable
@@ -124,10 +124,10 @@ class Course:
             self._prepare_vae(module)
         elif component.home in VISITORS:
             self._hook(module.register_forward_pre_hook(self._encode))
-        elif component.home is Home.CPU:
-            device = component.torch_device
-            self._hook(module.register_forward_pre_hook(_onto_cpu, with_kwargs=True))
-            self._hook(module.register_forward_hook(partial(_onto, device)))
+        elif component.home in (Home.CPU, Home.ELSEWHERE):
+            there, here = component.computes_on, component.torch_device
+            self._hook(module.register_forward_pre_hook(partial(_sent, there), with_kwargs=True))
+            self._hook(module.register_forward_hook(partial(_onto, here)))
 
     def _hook(self, handle: Any) -> None:
         self._undo.append(handle.remove)
@@ -183,8 +183,8 @@ class Course:
             self._model.rotation.settle()
 
 
-def _onto_cpu(_: Any, args: Any, kwargs: Any) -> Any:
-    return send_to_device(args, "cpu"), send_to_device(kwargs, "cpu")
+def _sent(device: torch.device, _: Any, args: Any, kwargs: Any) -> Any:
+    return send_to_device(args, device), send_to_device(kwargs, device)
 
 
 def _onto(device: torch.device, _: Any, args: Any, output: Any) -> Any:

@@ -12,7 +12,7 @@ import torch
 
 from workshop_gpu.worker.protocol import Memory
 
-_USUAL_CONTEXT_BYTES = 500_000_000
+USUAL_CONTEXT_BYTES = 500_000_000
 """A CUDA context's usual size; taken where the driver gives no figures before we have one."""
 _LARGEST_CONTEXT_BYTES = 2_000_000_000
 """A first reading above this saw another process's memory change, not our context."""
@@ -89,7 +89,7 @@ class CudaDevice:
     def __init__(self) -> None:
         if not torch.cuda.is_available():
             raise DeviceUnusable("torch sees no CUDA card: is CUDA_VISIBLE_DEVICES right?")
-        self._nvml = _Nvml()
+        self._nvml = Nvml()
         used_before = self._nvml.used_bytes_by_uuid()
         self.torch_device = torch.device("cuda", 0)
         try:
@@ -97,9 +97,8 @@ class CudaDevice:
             torch.cuda.synchronize()
         except RuntimeError as problem:
             raise DeviceUnusable(f"the CUDA card does not answer: {problem}") from None
-        properties = torch.cuda.get_device_properties(0)
-        self._uuid = str(getattr(properties, "uuid", "")).removeprefix("GPU-")
-        self.name = str(properties.name)
+        self._uuid = card_uuid(self.torch_device)
+        self.name = str(torch.cuda.get_device_properties(0).name)
         self.total_bytes = int(torch.cuda.mem_get_info()[1])
         self.default_dtype = default_dtype("cuda")
         self.uuid = f"GPU-{self._uuid}" if self._uuid else ""
@@ -111,16 +110,17 @@ class CudaDevice:
     def _measure_context(self, used_before: dict[str, int]) -> int:
         used_now = self._nvml.used_bytes_by_uuid()
         if self._uuid not in used_before or self._uuid not in used_now:
-            return _USUAL_CONTEXT_BYTES
+            return USUAL_CONTEXT_BYTES
         grown = used_now[self._uuid] - used_before[self._uuid] - torch.cuda.memory_reserved()
-        return grown if 0 < grown <= _LARGEST_CONTEXT_BYTES else _USUAL_CONTEXT_BYTES
+        return grown if 0 < grown <= _LARGEST_CONTEXT_BYTES else USUAL_CONTEXT_BYTES
 
     def memory(self, weights_bytes: int) -> Memory:
         free, total = torch.cuda.mem_get_info()
         used = total - free
-        ours = self._nvml.bytes_of_this_process(self._uuid)
+        reserved = torch.cuda.memory_reserved()
+        ours = self._nvml.bytes_of_this_process(self._uuid, reserved)
         if ours is None:
-            ours = torch.cuda.memory_reserved() + self._context_bytes
+            ours = reserved + self._context_bytes
         return Memory(used_bytes=used, ours_bytes=min(ours, used))
 
     def allocated_bytes(self) -> int | None:
@@ -196,7 +196,7 @@ class _Peak:
         return max(self._highest_bytes, torch.cuda.max_memory_allocated() - self._floor_bytes)
 
 
-class _Nvml:
+class Nvml:
     """The driver's own figures, where it gives them; without NVML everything is unknown."""
 
     def __init__(self) -> None:
@@ -221,8 +221,9 @@ class _Nvml:
             return {}
         return used
 
-    def bytes_of_this_process(self, uuid: str) -> int | None:
-        """What the driver counts for this process; None where it does not say.
+    def bytes_of_this_process(self, uuid: str, least_bytes: int) -> int | None:
+        """What the driver counts for this process on that card, where it surely holds
+        `least_bytes`; None where it does not say.
 
         In a container the driver often lists processes by numbers from outside it, or no sizes.
         """
@@ -232,11 +233,17 @@ class _Nvml:
             handle = self._nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
             for process in self._nvml.nvmlDeviceGetComputeRunningProcesses(handle):
                 figure = int(process.usedGpuMemory or 0)
-                if process.pid == os.getpid() and figure >= torch.cuda.memory_reserved():
+                if process.pid == os.getpid() and figure >= least_bytes:
                     return figure
         except self._nvml.NVMLError:
             return None
         return None
+
+
+def card_uuid(device: torch.device) -> str:
+    """The card's, without "GPU-" before it; "" where torch does not tell. It touches no card."""
+    uuid = getattr(torch.cuda.get_device_properties(device), "uuid", "")
+    return str(uuid).removeprefix("GPU-")
 
 
 def _text(value: str | bytes) -> str:

@@ -129,4 +129,4 @@ class Engine:
                 self._link.send(protocol.Failed(job, error, memory))
 
     def _memory(self) -> protocol.Memory:
-        return self._device.memory(self._mover.weights_bytes)
+        return self._mover.memory()

@@ -8,7 +8,7 @@ from functools import partial
 import torch
 
 from workshop_gpu.conductor import errors
-from workshop_gpu.conductor.rungs import RESIDENT, Placement
+from workshop_gpu.conductor.rungs import HOST, RESIDENT, Placement
 from workshop_gpu.worker.ahead import Ahead
 from workshop_gpu.worker.carrying import Carrier, Trip
 from workshop_gpu.worker.components import Component, OpenModel, streaming_of
@@ -16,6 +16,7 @@ from workshop_gpu.worker.devices import CudaDevice, Device
 from workshop_gpu.worker.filling import BlockReader
 from workshop_gpu.worker.host_copy import OwnCopy
 from workshop_gpu.worker.late_fills import LateFills
+from workshop_gpu.worker.neighbours import Neighbours
 from workshop_gpu.worker.opening import Opener
 from workshop_gpu.worker.pipelines import Plan, modules, plan_model
 from workshop_gpu.worker.placements import (
@@ -69,7 +70,12 @@ class Loader:
     """The models of one device. All its methods run on one thread."""
 
     def __init__(
-        self, device: Device, turns: Turns, client: PoolClient, ahead: Ahead | None = None
+        self,
+        device: Device,
+        turns: Turns,
+        client: PoolClient,
+        ahead: Ahead | None = None,
+        neighbours: Neighbours | None = None,
     ) -> None:
         self._device = device
         self._ahead = ahead or Ahead(turns)
@@ -83,6 +89,7 @@ class Loader:
         self._lingering: list[Part] = []
         self._departures = 0
         self._lane: Lane = CardLane(self._card.streaming) if self._card else PlainLane()
+        self._neighbours = neighbours or Neighbours()
         self.stager = Stager(device, self._carrier, lambda: self.resident_bytes)
 
     # What stands on the device
@@ -97,6 +104,16 @@ class Loader:
         """What all models take on the device together."""
         own = [m.own_bytes for m in list(self._models.values()) if m.resident]
         return self._parts.resident_bytes + sum(own)
+
+    @property
+    def elsewhere_bytes(self) -> dict[str, int]:
+        """What its models take of other devices, by the server's names."""
+        taken: dict[str, int] = {}
+        for model in list(self._models.values()):
+            if model.resident and (size_bytes := model.elsewhere_bytes):
+                source = model.placement.source
+                taken[source] = taken.get(source, 0) + size_bytes
+        return taken
 
     @property
     def lingering_bytes(self) -> int:
@@ -131,6 +148,8 @@ class Loader:
         what this load brought is left, nor of the model in another placement.
         """
         check_placement(placement)
+        if placement.source not in HOST:
+            self._neighbours.named(placement.source)  # or it is refused before anything moves
         name = source.model
         there = self._models.get(name)
         if there is not None and (there.source != source or _is_outdated(there)):
@@ -290,6 +309,7 @@ class Loader:
             self._begin_to_pin(
                 component.part, at_once=component.home in (Home.STREAMED, Home.PASSING)
             )
+        self._send_elsewhere(load)
         self._end(load)
         load.progress.finish()
 
@@ -342,6 +362,18 @@ class Loader:
         load.streaming = plan
         if plan.all_units:
             load.rotation = Rotation(plan.all_units, memories, self._lane)
+
+    def _send_elsewhere(self, load: _Load) -> None:
+        """Bring to another device what lives there, and what is streamed from there."""
+        if load.placement.source in HOST:
+            return
+        neighbour = self._neighbours.named(load.placement.source)
+        for component in load.components:
+            if component.home is Home.ELSEWHERE:
+                component.live_on(neighbour)
+        for unit in load.streaming.units if load.streaming else ():
+            assert unit.part.host is not None
+            unit.elsewhere = neighbour.copy_of(unit.part.host.tensor(), unit.start, unit.size_bytes)
 
     def _room(self, size_bytes: int) -> torch.Tensor:
         if self._card is not None:

@@ -21,9 +21,8 @@ from peft.tuners.tuners_utils import BaseTunerLayer
 
 from workshop_gpu.conductor.lora_errors import LoraUnusable
 from workshop_gpu.worker.checkpoints import BadCheckpoint
-from workshop_gpu.worker.components import CPU, Component, OpenModel
+from workshop_gpu.worker.components import Component, OpenModel
 from workshop_gpu.worker.lora_files import add_adapter, read_lora
-from workshop_gpu.worker.placements import Home
 from workshop_gpu.worker.protocol import BatchMember
 from workshop_gpu.worker.stored import content_name
 
@@ -129,8 +128,7 @@ def _put_on(adapters: Sequence[_Adapter], scales: Sequence[float]) -> None:
     names = [adapter.name for adapter in adapters]
     for adapter, scale in zip(adapters, scales, strict=True):
         for each in adapter.tensors:
-            on_cpu = each.component.home is Home.CPU
-            each.parameter.data = each.host.to(CPU if on_cpu else each.component.torch_device)
+            each.parameter.data = each.host.to(each.component.computes_on)
         for layer in adapter.layers:
             layer.adapted.set_scale(adapter.name, scale)
             layer.adapted.set_adapter(names)

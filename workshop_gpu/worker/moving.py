@@ -9,6 +9,8 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from workshop_gpu.conductor import errors
 from workshop_gpu.conductor.rungs import VAE
 from workshop_gpu.worker import protocol
@@ -19,6 +21,7 @@ from workshop_gpu.worker.devices import CudaDevice, Device
 from workshop_gpu.worker.failures import Broken, Cancelled, OutOfMemory, Success, attempt
 from workshop_gpu.worker.link import Link, Move, end_process
 from workshop_gpu.worker.loading import Loader
+from workshop_gpu.worker.neighbours import Neighbours
 from workshop_gpu.worker.placements import lacking
 from workshop_gpu.worker.pool import PoolClient
 from workshop_gpu.worker.previews import PreviewMap
@@ -42,11 +45,13 @@ class Mover:
         client: PoolClient,
         ahead: Ahead,
         compiling: Compiling,
+        neighbours: Neighbours | None = None,
     ) -> None:
         self._device = device
         self._link = link
         self._turns = turns
-        self._loader = Loader(device, turns, client, ahead)
+        self._neighbours = neighbours or Neighbours()
+        self._loader = Loader(device, turns, client, ahead, self._neighbours)
         self._ahead = ahead
         self._compiling = compiling
         self._previews: dict[str, PreviewMap] = {}
@@ -171,7 +176,7 @@ class Mover:
             give_back(self._device)
             broken = partial(errors.LoadFailed, source.model)
             error = self.explain(outcome, f'loading "{source.model}"', broken, "load")
-            self._link.send(protocol.LoadFailed(source.model, error, self._memory()))
+            self._link.send(protocol.LoadFailed(source.model, error, self.memory()))
             return
         model = outcome.value
         attempt(partial(self._compiling.look_at, model))
@@ -181,7 +186,7 @@ class Mover:
                 source.model,
                 model.weights_bytes,
                 seconds_s,
-                self._memory(),
+                self.memory(),
                 parts=model.part_bytes,
                 no_pool=self._loader.no_pool_because,
                 placement=model.placement,
@@ -214,31 +219,36 @@ class Mover:
         the next model comes.
         """
         freed_bytes = self._loader.evict(model)
-        memory = self._memory()
+        memory = self.memory()
         if load_follows or self._load_follows():
             kept_bytes = self._loader.lingering_bytes
             self._keeps = self._keeps or kept_bytes > 0
-            memory = protocol.Memory(
-                max(0, memory.used_bytes - kept_bytes), max(0, memory.ours_bytes - kept_bytes)
+            memory = msgspec.structs.replace(
+                memory,
+                used_bytes=max(0, memory.used_bytes - kept_bytes),
+                ours_bytes=max(0, memory.ours_bytes - kept_bytes),
             )
         elif self._loader.let_linger_go() or self._keeps or freed_bytes:
             self._return_memory()
-            memory = self._memory()
+            memory = self.memory()
         self._link.send(protocol.Evicted(model, freed_bytes, memory))
 
     def _keep_no_longer(self) -> None:
         """Give back what was kept for a load, and what the load did not take of it."""
         if self._loader.let_linger_go() or self._keeps:
             self._return_memory()
-            self._link.send(protocol.MemoryReading(self._memory()))
+            self._link.send(protocol.MemoryReading(self.memory()))
 
     def _return_memory(self) -> None:
         self._keeps = False
         if isinstance(self._device, CudaDevice):
             attempt(self._device.return_cache)
 
-    def _memory(self) -> protocol.Memory:
-        return self._device.memory(self.weights_bytes)
+    def memory(self) -> protocol.Memory:
+        """The memory now, of this device and what is held of others."""
+        here = self._device.memory(self.weights_bytes)
+        held = self._neighbours.held(self._loader.elsewhere_bytes)
+        return msgspec.structs.replace(here, elsewhere=held) if held else here
 
 
 def give_back(device: Device) -> None:

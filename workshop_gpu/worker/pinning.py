@@ -13,7 +13,7 @@ import mmap
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -25,6 +25,16 @@ _MADV_POPULATE_READ = 22
 _READ_ONLY_FLAG = 8
 """cudaHostRegisterReadOnly: the card only reads it. The pool's memory is sealed against writing,
 and the driver refuses to register that in any other way; not every system knows this one."""
+
+
+def within_chunks(start: int, size_bytes: int) -> Iterator[tuple[int, int]]:
+    """Stretches of a block's bytes from `start` on, counted from there, such that none lies in two
+    registrations: the driver refuses a copy from two at once."""
+    begin = 0
+    while begin < size_bytes:
+        end = min(((start + begin) // CHUNK_BYTES + 1) * CHUNK_BYTES - start, size_bytes)
+        yield begin, end
+        begin = end
 
 
 class Pinned:

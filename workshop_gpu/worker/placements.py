@@ -12,6 +12,7 @@ from workshop_gpu.conductor import errors
 from workshop_gpu.conductor.rungs import (
     DENOISER,
     ENCODERS,
+    HOST,
     ROLES,
     SLICED,
     TILED,
@@ -34,6 +35,7 @@ class Home(Enum):
     STREAMED = "partly on the device; the rest comes block by block at each step"
     PASSING = "in host memory; on the device while it is used, but only some blocks at a time"
     CPU = "in host memory; it computes on the CPU"
+    ELSEWHERE = "on another device, where it computes"
 
 
 VISITORS = (Home.STAGED, Home.PASSING)
@@ -45,6 +47,8 @@ def home_in(placement: Placement, component: str) -> Home:
     role = role_of(component)
     if role in placement.on_cpu:
         return Home.CPU
+    if role in placement.elsewhere:
+        return Home.ELSEWHERE
     if role in placement.streamed:
         return Home.PASSING
     if role in placement.staged:
@@ -125,7 +129,7 @@ def streaming_in(
 
 def check_placement(placement: Placement) -> None:
     """Refuse what no model can be placed in here. Raises InvalidRequest."""
-    named = {*placement.staged, *placement.streamed, *placement.on_cpu}
+    named = {*placement.away}
     if unknown := named - {*ROLES}:
         raise errors.InvalidRequest(
             "placement",
@@ -134,6 +138,11 @@ def check_placement(placement: Placement) -> None:
     if others := sorted({*placement.on_cpu} - {ENCODERS}):
         problem = f"only {ENCODERS} compute on the CPU; leave {', '.join(others)} out"
         raise errors.InvalidRequest("placement", problem)
+    if others := sorted({*placement.elsewhere} - {ENCODERS}):
+        problem = f"only {ENCODERS} compute on another GPU; leave {', '.join(others)} out"
+        raise errors.InvalidRequest("placement", problem)
+    if placement.elsewhere and placement.source in HOST:
+        raise errors.InvalidRequest("source", "name the GPU on which they are to compute")
     if others := sorted({*placement.streamed} - {ENCODERS}):
         problem = f"only {ENCODERS} are streamed as a whole; leave {', '.join(others)} out"
         raise errors.InvalidRequest("placement", problem)
@@ -143,9 +152,6 @@ def check_placement(placement: Placement) -> None:
         raise errors.InvalidRequest("buffer_bytes", "must not be negative")
     if (placement.streamed_bytes or placement.streamed) and placement.buffers < 1:
         raise errors.InvalidRequest("buffers", "must be at least 1")
-    if placement.source not in ("", "cpu"):
-        problem = f"weights cannot come from {placement.source} yet; leave it at host memory (cpu)"
-        raise errors.InvalidRequest("source", problem)
 
 
 def apply(ordered: Placement, pipeline: Any, streaming: Streaming | None) -> Placement:
@@ -161,6 +167,7 @@ def apply(ordered: Placement, pipeline: Any, streaming: Streaming | None) -> Pla
         ordered,
         staged=tuple(role for role in ordered.staged if role in roles),
         on_cpu=tuple(role for role in ordered.on_cpu if role in roles),
+        elsewhere=tuple(role for role in ordered.elsewhere if role in roles),
         streamed=tuple(role for role in ordered.streamed if role in roles),
         streamed_bytes=streaming.streamed_bytes if streaming else 0,
         tiled=ordered.tiled and TILED not in lacking(pipeline),

@@ -178,12 +178,14 @@ class TakeOver(msgspec.Struct, frozen=True, tag="take_over"):
     """To a worker that stands by (`StandingBy`): be the worker of this device from now on.
 
     `device` is "cuda" or "cpu", `gpu_uuid` the card ("" for cpu), `total_bytes` what a cpu device
-    pretends to have. Answered by Ready.
+    pretends to have. `neighbours` are other devices whose memory its models may use, with their
+    cards, by the server's names. Answered by Ready.
     """
 
     device: str
     gpu_uuid: str = ""
     total_bytes: int = 0
+    neighbours: dict[str, str] = {}
 
 
 class Prepare(msgspec.Struct, frozen=True, tag="prepare"):
@@ -245,10 +247,12 @@ class Memory(msgspec.Struct, frozen=True):
 
     `used_bytes` is the driver's figure for the whole device, `ours_bytes` this process's part
     (context and allocator). On a pretended device both are the bytes of loaded weights.
+    `elsewhere` is what this process holds of other devices, by the server's names.
     """
 
     used_bytes: int
     ours_bytes: int
+    elsewhere: dict[str, int] = {}
 
 
 class StandingBy(msgspec.Struct, frozen=True, tag="standing_by"):

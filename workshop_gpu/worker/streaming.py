@@ -1,10 +1,10 @@
 """Streaming: blocks of a denoiser come to the device one after the other, at each step anew.
 
 A few buffers on the device rotate. While one block computes in its buffer, the next ones are
-copied into the others, from registered host memory and on a stream of their own; after the last
-block of a step the first of the next is already on its way. Events go both ways: a block waits for
-its bytes, and a buffer is written to again only once the block in it has computed. Nothing is ever
-copied back, since weights do not change.
+copied into the others, from registered host memory (or another card's) and on a stream of their
+own; after the last block of a step the first of the next is already on its way. Events go both
+ways: a block waits for its bytes, and a buffer is written to again only once the block in it has
+computed. Nothing is ever copied back, since weights do not change.
 
 Which block comes next is learned as they run (see `order.py`). A wrong guess costs a wait, never a
 wrong picture.
@@ -20,7 +20,7 @@ import torch
 from workshop_gpu.worker.layout import Block, views
 from workshop_gpu.worker.metering import Meter
 from workshop_gpu.worker.order import Order
-from workshop_gpu.worker.pinning import CHUNK_BYTES
+from workshop_gpu.worker.pinning import within_chunks
 from workshop_gpu.worker.pool import Part
 
 
@@ -36,6 +36,8 @@ class Unit:
     part: Part
     start: int
     tensors: Block
+    elsewhere: torch.Tensor | None = None
+    """Its bytes in another device's memory, where they come from there."""
     _on_host: list[torch.Tensor] = field(default_factory=list)
 
     @property
@@ -65,14 +67,14 @@ class Unit:
             for slot in piece.slots:
                 slot.put(view)
 
-    def stretches(self) -> Iterator[tuple[int, int]]:
-        """Its bytes from 0 on, such that none lies in two registrations of host memory."""
-        begin = 0
-        while begin < self.size_bytes:
-            place = self.start + begin
-            end = min((place // CHUNK_BYTES + 1) * CHUNK_BYTES - self.start, self.size_bytes)
-            yield begin, end
-            begin = end
+    def sends(self) -> Iterator[tuple[int, int, torch.Tensor]]:
+        """What is copied to bring it: bytes of it from 0 on, and where they are."""
+        if self.elsewhere is not None:
+            yield 0, self.size_bytes, self.elsewhere
+            return
+        host = self.host
+        for begin, end in within_chunks(self.start, self.size_bytes):
+            yield begin, end, host[begin:end]
 
 
 @dataclass(eq=False)
@@ -119,7 +121,8 @@ class PlainLane:
 
     def copy(self, unit: Unit, buffer: Buffer, meter: Meter | None) -> None:
         copied = meter.copying() if meter else None
-        buffer.memory[: unit.size_bytes].copy_(unit.host)
+        for begin, end, data in unit.sends():
+            buffer.memory[begin:end].copy_(data)
         if copied is not None:
             copied()
 
@@ -140,13 +143,13 @@ class CardLane:
         self._stream = stream
 
     def copy(self, unit: Unit, buffer: Buffer, meter: Meter | None) -> None:
-        host = unit.host
         with torch.cuda.stream(self._stream):
             if buffer.left is not None:
                 self._stream.wait_event(buffer.left)
             copied = meter.copying() if meter else None
-            for begin, end in unit.stretches():
-                buffer.memory[begin:end].copy_(host[begin:end], non_blocking=True)
+            for begin, end, data in unit.sends():
+                # From another card torch sends on that card's stream, and lets this one wait.
+                buffer.memory[begin:end].copy_(data, non_blocking=True)
             if copied is not None:
                 copied()
             buffer.arrived = torch.cuda.Event()
@@ -192,6 +195,11 @@ class Rotation:
     def size_bytes(self) -> int:
         """What the buffers take on the device."""
         return sum(len(buffer.memory) for buffer in self._buffers)
+
+    @property
+    def elsewhere_bytes(self) -> int:
+        """What its units take of another device's memory."""
+        return sum(unit.size_bytes for unit in self._units if unit.elsewhere is not None)
 
     def settle(self) -> None:
         """After a job, however it ended: no unit is in its buffer and no copy under way."""
