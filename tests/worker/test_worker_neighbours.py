@@ -131,7 +131,7 @@ def test_a_device_that_the_worker_does_not_see_is_refused_before_anything_moves(
 ) -> None:
     load(worker, folder)
     before = worker.resident_bytes
-    with pytest.raises(InvalidRequest, match="does not see") as caught:
+    with pytest.raises(InvalidRequest, match="sees no device") as caught:
         load(worker, folder, Placement(streamed_bytes=ALL, source="cpu:2"))
     assert caught.value.facts["field"] == "source"
     assert worker.resident_bytes == before

@@ -214,7 +214,7 @@ def test_a_limit_on_the_weights_is_kept_before_anything_comes(folder: Path, pool
         (Placement(streamed_bytes=1, buffer_bytes=-1), "negative"),
         (Placement(streamed_bytes=-1), "negative"),
         (Placement(streamed_bytes=1, buffers=0), "at least 1"),
-        (Placement(source="gpu7"), 'does not see the device "gpu7"'),
+        (Placement(source="gpu7"), 'sees no device "gpu7"'),
         (Placement(elsewhere=(ENCODERS,)), "name the GPU"),
         (Placement(elsewhere=(DENOISER,), source="gpu7"), "only encoders compute on another GPU"),
     ],

@@ -58,11 +58,15 @@ class Neighbours:
             for number, name in enumerate(names, 1)
         }
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._there)
+
     def named(self, name: str) -> Neighbour:
         """Raises InvalidRequest where it is not among them."""
         if name not in self._there:
             there = ", ".join(self._there) or "none"
-            problem = f'this worker does not see the device "{name}" (beside its own: {there})'
+            problem = f'this worker sees no device "{name}"; choose one of these: {there}'
             raise errors.InvalidRequest("source", problem)
         return self._there[name]
 
