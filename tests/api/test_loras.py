@@ -1,5 +1,6 @@
 """LoRAs through a running server: offered, put on, refused, and nothing left of them."""
 
+import hashlib
 import io
 import json
 from typing import Any
@@ -64,6 +65,9 @@ def test_a_picture_tells_its_loras_and_one_without_a_scale_takes_the_usual(perso
     text = opened(person, person.ended(job["id"])).text
     assert json.loads(text["workshop_gpu"])["params"]["loras"] == {"shapes-outline": 1.0}
     assert "<lora:shapes-outline:1>" in text["parameters"]
+    file = ASSETS / "loras" / "shapes-outline" / "pytorch_lora_weights.safetensors"
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    assert json.loads(text["workshop_gpu"])["lora_sha256"] == {"shapes-outline": digest}
     (slot,) = next(each for each in person.get("api/models")["models"] if each["id"] == "shapes")[
         "slots"
     ]

@@ -56,6 +56,22 @@ def test_jobs_that_had_not_ended_come_back_as_requests_and_the_others_as_they_we
     assert keeper.image_bytes == len(PNG)
 
 
+def test_a_job_that_comes_back_needs_room_for_its_loras_again(tmp_path):
+    worn = msgspec.structs.replace(an_entry(1).params, loras={"ink": 1.0})
+    plain, ended = an_entry(2), an_entry(3, state=JobState.DONE, ended_at=5.0, params=worn)
+    sizes = {"ink": 70}
+
+    async def scenario():
+        await written(tmp_path / "journal.sqlite3", an_entry(1, params=worn), plain, ended)
+        keeper = a_keeper(tmp_path)
+        restored = await keeper.restore(lambda loras: sum(sizes[name] for name in loras))
+        await keeper.journal.close()
+        return restored
+
+    restored = asyncio.run(scenario())
+    assert [job.request.beside_bytes for job in restored.jobs] == [70, 0]
+
+
 def lives(tmp_path, *, crashes: int) -> list[tuple[events.RestoredJob, ...]]:
     """What each life finds, where the one before it ended without warning while job 1 ran."""
     path = tmp_path / "journal.sqlite3"

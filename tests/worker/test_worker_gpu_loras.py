@@ -10,9 +10,11 @@ from PIL import Image
 
 from tests.worker import test_worker_gpu_placements as on_a_card
 from tests.worker.bare_pipelines import same_pixels
+from tests.worker.gguf_files import write_gguf
 from tests.worker.small_loras import bare_picture_with
 from tests.worker.test_worker_loras import EXACT, MAKES, Kit
-from tests.worker.worker_host import Host, params
+from tests.worker.test_worker_quantized import denoiser_of
+from tests.worker.worker_host import Host, params, source_of
 from workshop_gpu.conductor.rungs import ENCODERS, RESIDENT, Placement
 from workshop_gpu.worker import protocol
 
@@ -69,4 +71,23 @@ def test_a_lora_leaves_nothing_on_the_card(card: Host, kit: Kit) -> None:
         drawn_with(card, kit.other)
     after = card.ask(protocol.Run("two", "placed", PLAIN), protocol.Done).memory
     assert after.ours_bytes <= before.ours_bytes
+    card.ask(protocol.Evict("placed"), protocol.Evicted)
+
+
+@pytest.mark.parametrize("kit", ["flux"], indirect=True)
+def test_a_quantized_denoiser_draws_with_a_lora_the_same_on_every_rung(
+    card: Host, kit: Kit, tmp_path: Path
+) -> None:
+    write_gguf(denoiser_of(kit.folder), gguf := tmp_path / "small.gguf")
+    source = source_of("placed", kit.folder, dtype="bfloat16", gguf=str(gguf))
+    card.ask(protocol.Load(source, RESIDENT), protocol.Loaded)
+    plain, _ = drawn(card, PLAIN)
+    expected, _ = drawn_with(card, kit.one)
+    assert not same_pixels(expected, plain)
+    for name in EXACT:
+        card.ask(protocol.Load(source, EXACT[name]), protocol.Loaded)
+        image, _ = drawn_with(card, kit.one)
+        assert same_pixels(image, expected), name
+        image, _ = drawn(card, PLAIN)
+        assert same_pixels(image, plain), name
     card.ask(protocol.Evict("placed"), protocol.Evicted)

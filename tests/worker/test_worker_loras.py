@@ -74,7 +74,7 @@ def wrapped(model: Any) -> int:
 
 
 def test_a_picture_is_the_bare_pipelines_with_the_same_loras(kit: Kit, pool: FakePool) -> None:
-    from workshop_gpu.worker.loras import Loras
+    from workshop_gpu.worker.loras import Loras, Wanted
 
     worker, loras = loader(pool), Loras()
     model = load(worker, kit.folder)
@@ -89,6 +89,9 @@ def test_a_picture_is_the_bare_pipelines_with_the_same_loras(kit: Kit, pool: Fak
     assert np.array_equal(drawn(worker, model, loras, {}).pixels, plain.pixels)
     assert pool.memory() == before
     assert loras.kept(model) == ("other", "one")
+    twice = [Wanted(name, kit.one, 1.0) for name in ("a", "b")]
+    with loras.on(model, [*twice, Wanted("c", kit.other, 1.0)]) as digests:
+        assert digests["a"] == digests["b"] != digests["c"], "they tell files, whatever the name"
 
 
 def test_every_rung_draws_the_same_picture_with_a_lora(kit: Kit, pool: FakePool) -> None:

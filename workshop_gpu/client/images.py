@@ -14,7 +14,8 @@ from workshop_gpu.client.errors import BadRequest
 
 Metadata = dict[str, Any]
 """prompt, negative_prompt, seed, steps, guidance, width, height, batch, place, manner, loras,
-compiled, model, versions, device, placement (unless all of the model was on the device)."""
+compiled, model, versions, device, placement (unless all of the model was on the device),
+lora_sha256 (of the files of its LoRAs, where it has any)."""
 
 TEXT_CHUNK = "workshop_gpu"
 READABLE_CHUNK = "parameters"
@@ -120,6 +121,8 @@ def read_metadata(source: Source) -> Metadata:
     beside = record.get("metadata")
     if isinstance(beside, dict) and "placement" in beside:
         about["placement"] = beside["placement"]
+    if record.get("lora_sha256"):
+        about["lora_sha256"] = record["lora_sha256"]
     return {**{name: params[name] for name in params if name != "images"}, **about}
 
 

@@ -3,7 +3,7 @@
 import errno
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import anyio
@@ -25,6 +25,7 @@ from workshop_gpu.worker import protocol
 
 _LOOK_S = 30.0
 """How often it is looked whether something is to be forgotten."""
+LoraBytes = Callable[[Iterable[str]], int]
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -60,8 +61,9 @@ class Keeper:
 
     # the server's lives
 
-    async def restore(self) -> events.JobsRestored:
-        """Takes in what earlier lives left; gives the jobs that have not ended."""
+    async def restore(self, lora_bytes: LoraBytes = lambda _: 0) -> events.JobsRestored:
+        """Takes in what earlier lives left; gives the jobs that have not ended. `lora_bytes` says
+        what the LoRAs of these names take now."""
         entries, accounts = await self.journal.open()
         await anyio.to_thread.run_sync(self._images.sweep)
         stored = await anyio.to_thread.run_sync(self._images.look)
@@ -71,6 +73,7 @@ class Keeper:
             record = record_of(entry)
             self.records.add(record)
             if not record.ended:
+                record.lora_bytes = lora_bytes(record.params.loras)
                 waited_s = max(0.0, time.time() - entry.submitted_at)
                 ran = entry.started_at is not None
                 request = request_of(record)

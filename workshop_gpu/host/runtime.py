@@ -201,7 +201,7 @@ class Runtime:
             await self._reader.read()
             await self._restore()
             await self.inputs.restore()
-            self._tell(await self.keeper.restore())
+            self._tell(await self.keeper.restore(self.catalogue.lora_bytes))
             self._first_reading.set()
             for supervisor in self._supervisors.values():
                 group.start_soon(supervisor.run)

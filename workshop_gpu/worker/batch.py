@@ -171,15 +171,17 @@ class Batch:
                 self._link.send(protocol.Started(job))
         return bool(self._open)
 
-    def draw(self, model: OpenModel, previews: PreviewMap, record: MakeRecord) -> None:
+    def draw(
+        self, model: OpenModel, previews: PreviewMap, record: Callable[..., ImageRecord]
+    ) -> None:
         """Draw and answer the jobs. Raises JobCancelled once all are, and whatever `draw` does.
 
         Only for who has the turn; others get it between two steps.
         """
         started = time.monotonic()
         self._tools.device.start_peak()
-        with self._tools.loras.on(model, wanted_by(next(iter(self._open.values())))):
-            self._draw_all(model, previews, record, started)
+        with self._tools.loras.on(model, wanted_by(next(iter(self._open.values())))) as digests:
+            self._draw_all(model, previews, partial(record, lora_sha256=digests), started)
 
     def _draw_all(
         self, model: OpenModel, previews: PreviewMap, record: MakeRecord, started: float

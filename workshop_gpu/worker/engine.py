@@ -100,7 +100,11 @@ class Engine:
             batch.draw(model, previews, partial(self._record, name))
 
     def _record(
-        self, model: str, params: protocol.GenerateParams, metadata: dict[str, str]
+        self,
+        model: str,
+        params: protocol.GenerateParams,
+        metadata: dict[str, str],
+        lora_sha256: dict[str, str],
     ) -> ImageRecord:
         return ImageRecord(
             model=model,
@@ -108,6 +112,7 @@ class Engine:
             metadata=metadata,
             versions=self._versions,
             device=self._device.name,
+            lora_sha256=lora_sha256,
         )
 
     def _answer(self, model: str, job: str, outcome: Outcome[Drawn], phase: str = "") -> None:

@@ -22,6 +22,7 @@ class ImageRecord(msgspec.Struct, frozen=True, kw_only=True):
     """How one picture was made: with these `params` (its own seed, one image) it is made again.
 
     Of those drawn in the same call it tells the number, and nothing of what others asked for.
+    `lora_sha256`: of the file of each LoRA that it was drawn with.
     """
 
     model: str
@@ -29,6 +30,7 @@ class ImageRecord(msgspec.Struct, frozen=True, kw_only=True):
     metadata: dict[str, str] = {}
     versions: dict[str, str] = {}
     device: str = ""
+    lora_sha256: dict[str, str] = {}
 
 
 def encode_png(image: Image.Image, record: ImageRecord) -> bytes:

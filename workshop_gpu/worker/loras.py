@@ -8,6 +8,7 @@ A LoRA's few bytes come to the device with a job and leave with it: they are a p
 working memory, and no placement has to know of them.
 """
 
+import hashlib
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -78,9 +79,11 @@ class _Tensor:
 
 @dataclass(frozen=True, eq=False)
 class _Adapter:
-    """A LoRA as PEFT knows it, by this name, with the layers that it changes."""
+    """A LoRA as PEFT knows it, by this name, with the layers that it changes. `sha256`: of its
+    file."""
 
     name: str
+    sha256: str
     layers: tuple[_Layer, ...]
     tensors: tuple[_Tensor, ...]
 
@@ -103,25 +106,27 @@ class Loras:
         self._fitted: WeakKeyDictionary[OpenModel, _Fitted] = WeakKeyDictionary()
 
     @contextmanager
-    def on(self, model: OpenModel, wanted: Sequence[Wanted]) -> Iterator[None]:
-        """As long as this lasts the model draws with these. Only for who has the turn: PEFT sets
-        the libraries' global state. Raises LoraUnusable, and torch's error without memory."""
+    def on(self, model: OpenModel, wanted: Sequence[Wanted]) -> Iterator[dict[str, str]]:
+        """As long as this lasts the model draws with these; gives the SHA-256 of their files, by
+        their names. Only for who has the turn: PEFT sets the libraries' global state. Raises
+        LoraUnusable, and torch's error without memory."""
         if not wanted:
-            yield
+            yield {}
             return
         fitted = self._fitted.setdefault(model, _Fitted())
         adapters = [_adapter(model, fitted, each) for each in wanted]
         _forget_oldest(model, fitted, MOST_KEPT + len(wanted))
         try:
             _put_on(adapters, [each.scale for each in wanted])
-            yield
+            yield {each.name: made.sha256 for each, made in zip(wanted, adapters, strict=True)}
         finally:
             _take_off(adapters)
 
     def kept(self, model: OpenModel) -> tuple[str, ...]:
         """The LoRAs that are ready for the model's next jobs, those used last at the end."""
         fitted = self._fitted.get(model)
-        return tuple(fitted.names[key] for key in fitted.adapters) if fitted else ()
+        names = (fitted.names[key] for key in fitted.adapters) if fitted else ()
+        return tuple(dict.fromkeys(names))
 
 
 def _put_on(adapters: Sequence[_Adapter], scales: Sequence[float]) -> None:
@@ -164,6 +169,12 @@ def _adapter(model: OpenModel, fitted: _Fitted, wanted: Wanted) -> _Adapter:
     return found
 
 
+def _sha256(file: Path) -> str:
+    """Two files of one name are told apart by it, on any machine."""
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
 def _made(model: OpenModel, fitted: _Fitted, file: Path) -> _Adapter:
     """Let PEFT make it, around layers that it may have made before. Where that fails, all that was
     ever made for the model is forgotten, since nobody knows how far it came."""
@@ -176,7 +187,7 @@ def _made(model: OpenModel, fitted: _Fitted, file: Path) -> _Adapter:
         for component in read.components:
             add_adapter(model.pipeline.components[component], component, name, read)
         fitted.layers = _adapted_layers(model)
-        found = _found(name, fitted.layers)
+        found = _found(name, _sha256(file), fitted.layers)
         if len(found.tensors) != read.count:
             raise BadCheckpoint(
                 f"{file.name} has {read.count} tensors, of which {len(found.tensors)} fit this "
@@ -204,7 +215,7 @@ def _adapted_layers(model: OpenModel) -> list[_Layer]:
     ]
 
 
-def _found(name: str, layers: Sequence[_Layer]) -> _Adapter:
+def _found(name: str, sha256: str, layers: Sequence[_Layer]) -> _Adapter:
     own, tensors = [], []
     for layer in layers:
         mine = [
@@ -219,7 +230,7 @@ def _found(name: str, layers: Sequence[_Layer]) -> _Adapter:
             tensors.append(_Tensor(layer.component, parameter, parameter.detach().cpu()))
     for each in tensors:
         each.parameter.data = each.host
-    return _Adapter(name, tuple(own), tuple(tensors))
+    return _Adapter(name, sha256, tuple(own), tuple(tensors))
 
 
 # Forgotten
