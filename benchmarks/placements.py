@@ -5,6 +5,7 @@ switching benchmark's `switching_models` writes: SD3.5-Large's shape with random
 
 - `ours`: every rung and 25 to 100 % of the denoiser's blocks streamed, in one process;
 - `compiled`: resident and half streamed with compiled blocks, and how long compiling them takes;
+- `second`: blocks and text encoders in a second card's memory, against the host's;
 - `peers`: other libraries (`--only NAME` some of them), each in a process of its own;
 - `cards`: the whole product on simulated cards (`--card 8 16`, `--jobs` random ones on each);
 - `together`: one table of what the parts have written, and how ours stands to the peers.
@@ -31,10 +32,11 @@ from benchmarks.placements_bench import BUFFERS, Bench, Limits, drawn, load, loa
 from benchmarks.placements_cards import cards
 from benchmarks.placements_compiled import NotCompiled, compiled
 from benchmarks.placements_peers import PEERS
+from benchmarks.placements_second import second
 from benchmarks.report import RESULTS, ROOT, publish, read, shown
 from workshop_gpu.conductor.rungs import ENCODERS, RESIDENT, ROLES, VAE, Placement
 
-PARTS = ("ours", "compiled", "peers", "cards")
+PARTS = ("ours", "compiled", "second", "peers", "cards")
 CARDS = (0.0, 48.0, 24.0, 16.0, 12.0, 8.0)
 SMALL_CARDS = (0.0, 0.02)
 """GB; 0: the device as it is."""
@@ -140,6 +142,8 @@ def main() -> int:
                 ours(bench)
             case "compiled":
                 _compiled(bench)
+            case "second":
+                second(bench)
             case "peers":
                 peers(bench, options.only)
             case "cards":

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from benchmarks.placements_compiled import COMPILED, HALF, HALF_LOW, PLAIN
 from benchmarks.placements_peers import PEERS
+from benchmarks.placements_second import ON_SECOND
 from benchmarks.report import Row, at_least, shown
 
 RESIDENT_PEER = "diffusers, resident"
@@ -24,7 +25,13 @@ def against_peers(rows: Sequence[Row], *, bars: bool) -> Iterator[Row]:
     """The rows that compare; without `bars` they are only shown."""
     found = _measured(rows)
     peers = {name: each for name, each in found.items() if name in PEERS and name != RESIDENT_PEER}
-    plain = [each for name, each in found.items() if name not in PEERS and not _is_compiled(name)]
+    others = {name: each for name, each in found.items() if name not in PEERS}
+    # Nor is anything that takes a second card compared with peers that have one.
+    plain = [
+        each
+        for name, each in others.items()
+        if not _is_compiled(name) and not name.endswith(ON_SECOND)
+    ]
     for name, (step_s, peak) in peers.items():
         fitting = [each_s for each_s, at in plain if at <= peak * EQUAL_PEAK]
         if fitting:

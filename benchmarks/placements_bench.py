@@ -80,14 +80,17 @@ class Steps:
         return (self._last_s - self._first_s) / (self._count - 1)
 
 
-def loader(bench: Bench) -> Any:
+def loader(bench: Bench, neighbours: tuple[str, ...] = ()) -> Any:
     """What loads models, as in a worker, but from the disk."""
+    beside = importlib.import_module("workshop_gpu.worker.neighbours")
     devices = importlib.import_module("workshop_gpu.worker.devices")
     loading = importlib.import_module("workshop_gpu.worker.loading")
     pool = importlib.import_module("workshop_gpu.worker.pool")
     turns = importlib.import_module("workshop_gpu.worker.turns")
     device = devices.open_device(bench.kind, 10**12)
-    worker = loading.Loader(device, turns.Turns(), pool.NoPool("the benchmark has none"))
+    there = beside.Neighbours(neighbours, on_card=bench.kind == "cuda")
+    no_pool = pool.NoPool("the benchmark has none")
+    worker = loading.Loader(device, turns.Turns(), no_pool, None, there)
     worker.prepare()
     return worker
 

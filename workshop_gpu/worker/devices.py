@@ -233,7 +233,7 @@ class Nvml:
             handle = self._nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
             for process in self._nvml.nvmlDeviceGetComputeRunningProcesses(handle):
                 figure = int(process.usedGpuMemory or 0)
-                if process.pid == os.getpid() and figure >= least_bytes:
+                if process.pid == os.getpid() and figure >= max(1, least_bytes):
                     return figure
         except self._nvml.NVMLError:
             return None
