@@ -5,7 +5,9 @@ held by the dead and no process is left.
 """
 
 import argparse
+import logging
 import sys
+import tempfile
 from pathlib import Path
 
 from tests.faults.campaign import Campaign, Plan, small_disk
@@ -39,8 +41,10 @@ def main() -> int:
     options = parser.parse_args()
     weights = {kind: each for kind, each in WEIGHTS.items() if kind not in options.without}
     plan = Plan(options.minutes * 60, options.seed, options.clients, options.pause, weights)
-    with small_disk() as folder:
-        report = Campaign(plan, folder).run()
+    logging.basicConfig(format="%(asctime)s %(message)s")
+    logging.getLogger("tests.faults").setLevel(logging.INFO)
+    with small_disk() as folder, tempfile.TemporaryDirectory() as notes:
+        report = Campaign(plan, folder, Path(notes)).run()
     if options.log:
         options.log.write_text(report.log)
     print(report.text())

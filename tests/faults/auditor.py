@@ -19,9 +19,11 @@ ENDED = ("done", "failed", "cancelled")
 
 @dataclass
 class Auditor:
-    """Reads what the clients wrote down and asks the server as an admin. `wrong` are sentences."""
+    """Reads what the clients wrote down in `notes`, and asks the server, whose folder is `folder`,
+    as an admin. `wrong` are sentences."""
 
     folder: Path
+    notes: Path
     references: dict[int, list[Pixels]] = field(default_factory=dict)
     accepted: dict[str, int] = field(default_factory=dict)
     cancelled: set[str] = field(default_factory=set)
@@ -30,7 +32,7 @@ class Auditor:
     checked_images: int = 0
 
     def connection(self) -> httpx.Client:
-        address = json.loads((self.folder / "address").read_text())
+        address = json.loads((self.notes / "address").read_text())
         headers = {"Authorization": f"token {address['token']}"}
         return httpx.Client(base_url=address["url"], headers=headers, timeout=60.0, trust_env=False)
 
@@ -69,7 +71,7 @@ class Auditor:
                 self.wrong.append(f"job {found['id']} was {told} and is now {now}")
 
     def _read_ledgers(self) -> None:
-        for ledger in self.folder.glob("accepted-*.jsonl"):
+        for ledger in self.notes.glob("accepted-*.jsonl"):
             for line in ledger.read_text().splitlines():
                 entry = json.loads(line)
                 if "wish" in entry:

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -19,6 +20,8 @@ import httpx
 from tests.faults.auditor import Auditor
 from tests.faults.hand import Hand
 from tests.serverprocess import ROOT, ServerProcess
+
+_log = logging.getLogger(__name__)
 
 SILENCE_LIMIT_S = 5.0
 DISK_MB = 400
@@ -67,11 +70,12 @@ def _rows(counts: Counter[str]) -> list[str]:
 
 
 class Campaign:
-    """Runs a plan once."""
+    """Runs a plan once. All that is the server's lies in `folder`; in `notes`, on a disk that no
+    fault fills, what its clients and the observer write down."""
 
-    def __init__(self, plan: Plan, folder: Path) -> None:
+    def __init__(self, plan: Plan, folder: Path, notes: Path) -> None:
         self._plan = plan
-        self._folder = folder
+        self._notes = notes
         self._random = Random(plan.seed)
         self._clients: list[subprocess.Popen[bytes]] = []
         self._started_clients = 0
@@ -87,7 +91,7 @@ class Campaign:
             folder=folder,
         )
         self._hand = Hand(self._server, self._random, self._start_server, self._new_client)
-        self._auditor = Auditor(folder)
+        self._auditor = Auditor(folder, notes)
         self._over = threading.Event()
 
     def run(self) -> Report:
@@ -123,13 +127,23 @@ class Campaign:
         end = time.monotonic() + self._plan.seconds_s
         while time.monotonic() < end:
             time.sleep(self._plan.pause_s * 2 * self._random.random())
-            self._hand.act(self._random.choices(kinds, weights)[0])
+            kind = self._random.choices(kinds, weights)[0]
+            self._hand.act(kind)
+            done, accepted = self._hand.done.total(), len(self._auditor.accepted)
+            wrong = len(self._auditor.wrong)
+            _log.info("%d faults, the last: %s; %d jobs; wrong: %d", done, kind, accepted, wrong)
 
     def _watch(self) -> None:
         """Settles jobs while they are remembered."""
         while not self._over.wait(1.0):
-            with contextlib.suppress(httpx.HTTPError, OSError), self._auditor.connection() as http:
-                self._auditor.look(http)
+            try:
+                with self._auditor.connection() as http:
+                    self._auditor.look(http)
+            except (httpx.HTTPError, OSError):
+                continue  # the server is away
+            except Exception as problem:
+                self._auditor.wrong.append(f"the observer broke: {problem!r}")
+                raise
 
     def _settle(self) -> None:
         try:
@@ -144,9 +158,9 @@ class Campaign:
         self._server.start()
         self._hand.data_folder.mkdir(parents=True, exist_ok=True)
         address = {"url": f"{self._server.url}workshop-gpu/", "token": self._server.token}
-        new = self._folder / "address.new"
+        new = self._notes / "address.new"
         new.write_text(json.dumps(address))
-        new.replace(self._folder / "address")
+        new.replace(self._notes / "address")
 
     def _stop_server(self) -> None:
         started = time.monotonic()
@@ -160,7 +174,7 @@ class Campaign:
         self._started_clients += 1
         number = self._started_clients
         seed = str(self._plan.seed * 10_000 + number)
-        command = [sys.executable, "-m", "tests.faults.client", str(self._folder)]
+        command = [sys.executable, "-m", "tests.faults.client", str(self._notes)]
         self._clients.append(
             subprocess.Popen(
                 [*command, f"client-{number}", seed],

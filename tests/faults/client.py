@@ -1,4 +1,4 @@
-"""`python -m tests.faults.client FOLDER NAME SEED`: one person in the room, as a process.
+"""`python -m tests.faults.client NOTES NAME SEED`: one person in the room, as a process.
 
 Whatever the server accepted is written down at once, before anything else is done: the campaign
 compares that with what became of it. Trouble with the connection is expected, and tried again.
@@ -22,8 +22,8 @@ _PAUSE_S = 0.2
 class Client:
     """Asks for pictures, takes holds, cancels, listens, at random."""
 
-    def __init__(self, folder: Path, name: str, seed: int) -> None:
-        self._folder = folder
+    def __init__(self, notes: Path, name: str, seed: int) -> None:
+        self._notes = notes
         self._name = name
         self._random = Random(seed)
         self._mine: list[str] = []
@@ -42,7 +42,7 @@ class Client:
                 time.sleep(_PAUSE_S)  # the server is away; another address may be there soon
 
     def _connection(self) -> httpx.Client:
-        address = json.loads((self._folder / "address").read_text())
+        address = json.loads((self._notes / "address").read_text())
         headers = {
             "Authorization": f"token {address['token']}",
             "X-Workshop-GPU-Participant": self._name,
@@ -85,7 +85,7 @@ class Client:
 
     def _write(self, **line: object) -> None:
         """One whole line at once, so that a kill leaves no half of one."""
-        where = self._folder / f"accepted-{self._name}.jsonl"
+        where = self._notes / f"accepted-{self._name}.jsonl"
         file = os.open(where, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         os.write(file, json.dumps(line).encode() + b"\n")
         os.close(file)

@@ -15,8 +15,11 @@ WEIGHTS = {
 
 
 def test_a_few_faults_lose_nothing(tmp_path: Path) -> None:
+    folder, notes = tmp_path / "server", tmp_path / "notes"
+    for each in (folder, notes):
+        each.mkdir()
     plan = Plan(5.0, 5, 2, 0.25, WEIGHTS, devices=("cpu:200MB",), spare_worker="off")
-    report = Campaign(plan, tmp_path).run()
+    report = Campaign(plan, folder, notes).run()
     assert report.wrong == [], report.text()
     assert report.accepted > 0
     assert sum(report.faults.values()) > 0

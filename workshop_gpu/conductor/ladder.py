@@ -126,7 +126,7 @@ def names() -> tuple[str, ...]:
     return (AUTO, *_BY_NAME, *MODES)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=256)
 def rung_of(placement: Placement) -> Rung | None:
     """The rung that a placement stands on; None for one that was put together by hand."""
     for rung in RUNGS:

@@ -101,7 +101,8 @@ class Plan(msgspec.Struct, frozen=True):
         return self.weights_bytes + self.working_bytes
 
 
-@lru_cache(maxsize=1024)
+# An answer is about 8 kB, and of no use once a measured second has changed the question.
+@lru_cache(maxsize=256)
 def plan_all(question: Question, rungs: tuple[Rung, ...] = PLANNED) -> tuple[Plan, ...]:
     """Each rung for the question, in the ladder's order; those that come to the same as an
     earlier one for this model, and those for which it has nothing to stream, are left out."""

@@ -114,7 +114,7 @@ class Placement(msgspec.Struct, frozen=True):
         return (*self.staged, *self.streamed, *self.on_cpu, *self.elsewhere)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=256)
 def _named(placement: Placement, streamed: str) -> str:
     words = [f"{role} staged" for role in placement.staged]
     words += [f"{role} streamed" for role in placement.streamed]
