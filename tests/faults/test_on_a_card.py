@@ -28,7 +28,7 @@ id = "shapes"
 shipped = "shapes"
 limits = { max_pixels = 4194304, max_side = 2048 }
 """
-# A picture drawn with compiled blocks differs in its last bits from one drawn before they were ready.
+# A picture drawn with compiled blocks differs in its last bits from one drawn without.
 ARGS = ("--WorkshopGPU.spare_worker=on", "--WorkshopGPU.compile_blocks=off")
 STEPS = 90
 WISH = {"model": "shapes", "prompt": "a red circle on a blue background", "seed": 1, "steps": STEPS}
