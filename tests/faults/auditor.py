@@ -45,6 +45,13 @@ class Auditor:
                     time.sleep(0.1)
                 self.references[number] = drawn(wish, found, lambda path: _bytes(http, path))
 
+    def wait_for_work(self, timeout_s: float) -> None:
+        """Until the first job was accepted: on a busy machine people need a while to come."""
+        deadline = time.monotonic() + timeout_s
+        while not self.accepted and time.monotonic() < deadline:
+            time.sleep(0.1)
+            self._read_ledgers()
+
     # while it goes on
 
     def look(self, http: httpx.Client) -> None:

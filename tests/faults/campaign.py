@@ -102,6 +102,7 @@ class Campaign:
                 self._start_client()
             watching = threading.Thread(target=self._watch, daemon=True)
             watching.start()
+            self._auditor.wait_for_work(_SETTLE_S)
             self._break_things()
             self._over.set()
             watching.join()
@@ -130,8 +131,8 @@ class Campaign:
             kind = self._random.choices(kinds, weights)[0]
             self._hand.act(kind)
             done, accepted = self._hand.done.total(), len(self._auditor.accepted)
-            wrong = len(self._auditor.wrong)
-            _log.info("%d faults, the last: %s; %d jobs; wrong: %d", done, kind, accepted, wrong)
+            wrong = self._auditor.wrong[-1:] or "nothing"
+            _log.info("%d faults, the last: %s; %d jobs; wrong: %s", done, kind, accepted, wrong)
 
     def _watch(self) -> None:
         """Settles jobs while they are remembered."""

@@ -303,6 +303,42 @@ def test_on_a_full_disk_nothing_is_promised_and_what_was_is_written_once_there_i
     assert (entry.id, entry.state) == (an_id(1), JobState.DONE)
 
 
+def test_a_job_that_is_being_written_again_after_a_failure_is_not_taken_for_written(tmp_path):
+    async def scenario():
+        journal = a_journal(tmp_path / "journal.sqlite3")
+        await journal.open()
+
+        async def fault_after_the_first_attempt():
+            await journal.settled()
+            return journal.fault_of(an_id(1))
+
+        with full_disk(1000):
+            journal.put(an_entry(1))
+            told = asyncio.create_task(fault_after_the_first_attempt())
+            await asyncio.sleep(0)  # the first attempt is on its way,
+            journal.put(an_entry(2))  # and this is why another follows at once
+            fault = await told
+            await journal.settled()
+        await journal.close()
+        return fault
+
+    assert asyncio.run(scenario())
+
+
+def test_what_is_put_into_a_closed_journal_is_not_taken_for_written(tmp_path):
+    async def scenario():
+        journal = a_journal(tmp_path / "journal.sqlite3")
+        await journal.open()
+        journal.put(an_entry(1))
+        await journal.close()
+        journal.put(an_entry(2))
+        await journal.settled()
+        return journal.fault_of(an_id(1)), journal.fault_of(an_id(2))
+
+    assert asyncio.run(scenario()) == ("", "the journal is closed")
+    assert [entry.id for entry in asyncio.run(read(tmp_path / "journal.sqlite3"))] == [an_id(1)]
+
+
 def test_a_journal_that_breaks_while_it_is_used_is_written_anew_with_all_that_is_known(tmp_path):
     path = tmp_path / "journal.sqlite3"
 

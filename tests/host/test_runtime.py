@@ -13,6 +13,7 @@ from workshop_gpu.conductor.states import JobState
 from workshop_gpu.host.devices import DeviceConfig
 from workshop_gpu.host.records import Participant
 from workshop_gpu.host.runtime import Runtime, RuntimeSettings
+from workshop_gpu.host.stopping import ServerStops
 
 
 def runtime_with(tmp_path, catalogue):
@@ -150,3 +151,26 @@ def test_a_job_whose_model_left_the_catalogue_while_the_server_was_gone_fails(tm
     assert (view.state, view.error.kind) == (JobState.FAILED, "model_unknown")
     [entry] = asyncio.run(read(tmp_path / "journal.sqlite3"))
     assert (entry.state, entry.error.kind) == (JobState.FAILED, "model_unknown")
+
+
+def test_a_server_that_stops_takes_no_job_and_no_cancellation_that_nobody_would_note(tmp_path):
+    device = DeviceConfig("cpu:0", "cpu", "", 2_000_000_000)
+    ann = Participant("ann", "Ann")
+
+    async def scenario():
+        settings = RuntimeSettings(devices=(device,), data_folder=tmp_path)
+        runtime = Runtime(settings, FakeCatalogue())
+        runtime._tell(events.CatalogueChanged((events.ModelFacts("shapes"),)))
+        await runtime.keeper.restore()
+        await runtime.submit(ann, "shapes", PARAMS, job=an_id(1))
+        await runtime.stop()
+        # Jupyter still answers while it ends its kernels.
+        with pytest.raises(ServerStops):
+            await runtime.submit(ann, "shapes", PARAMS, job=an_id(2))
+        with pytest.raises(ServerStops):
+            runtime.cancel(an_id(1))
+        return [record.id for record in runtime.jobs]
+
+    assert asyncio.run(scenario()) == [an_id(1)]
+    [entry] = asyncio.run(read(tmp_path / "journal.sqlite3"))
+    assert (entry.id, entry.state) == (an_id(1), JobState.QUEUED)

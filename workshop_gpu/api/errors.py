@@ -43,6 +43,7 @@ STATUS = {
     "out_of_memory": 503,
     "lora_unusable": 503,
     "model_unavailable": 503,
+    "server_stops": 503,
     "time_limit": 504,
     "disk_full": 507,
 }

@@ -68,7 +68,7 @@ OPERATIONS = (
         status=201, errors=(400, 404, 409, 413, 422, 429, 503, 507),
     ),
     Operation(_JOB, "get", "One job", schemas.Job, errors=(404,)),
-    Operation(_JOB, "delete", "Cancel", schemas.Job, errors=(404, 409)),
+    Operation(_JOB, "delete", "Cancel", schemas.Job, errors=(404, 409, 503)),
     Operation(f"{_JOB}/images/{{index}}", "get", "An image", "image/png", errors=(404,)),
     Operation("api/holds", "get", "Own holds", schemas.HoldList),
     Operation(

@@ -66,8 +66,15 @@ class Journal:
         self._task: asyncio.Task[None] | None = None
         self._closing = False
         self._fault = ""
+        self._unwritten: set[str] = set()
+        """The jobs of the last attempt that failed, also while they are tried again."""
 
     # life
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing is written any more."""
+        return self._closing and (self._task is None or self._task.done())
 
     async def open(self) -> tuple[list[Entry], Accounts]:
         """All jobs of earlier lives in the order of their acceptance, and the accounts."""
@@ -110,7 +117,9 @@ class Journal:
 
     def fault_of(self, job: str) -> str:
         """Why the job is not in the journal, as of the last attempt; "" where it is."""
-        return self._fault if job in self._batch.entries else ""
+        if job in self._unwritten:
+            return self._fault
+        return "the journal is closed" if self.closed and job in self._batch.entries else ""
 
     async def settled(self) -> None:
         """Returns once all that was put before and is awaited is on the disk, or was tried in
@@ -146,6 +155,7 @@ class Journal:
             if self._fault:
                 self._log.info("%s is written again", self.path)
             self._fault = ""
+            self._unwritten.clear()
         self._written = asked
         self._move_on()
 
@@ -153,7 +163,7 @@ class Journal:
         """What came meanwhile is newer than what was not written."""
         batch.entries.update(self._batch.entries)
         batch.forgotten.update(self._batch.forgotten)
-        self._batch = batch
+        self._batch, self._unwritten = batch, set(batch.entries)
         if journal_file.is_broken(error):
             await asyncio.get_running_loop().run_in_executor(self._disk, self._begin_anew, error)
             self._batch = Batch({entry.id: entry for entry in self._all_entries()})

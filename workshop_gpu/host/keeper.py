@@ -21,6 +21,7 @@ from workshop_gpu.host.journal_records import entry_of, record_of, request_of
 from workshop_gpu.host.journal_rows import Entry
 from workshop_gpu.host.records import JobRecord, JobRecords, Participant
 from workshop_gpu.host.retention import Kept, Limits, expired
+from workshop_gpu.host.stopping import ServerStops
 from workshop_gpu.worker import protocol
 
 _LOOK_S = 30.0
@@ -131,14 +132,18 @@ class Keeper:
     # a job's way
 
     async def accepted(self, record: JobRecord) -> None:
-        """Returns once the job is in the journal. Raises DiskFull where it cannot be written."""
+        """Returns once the job is in the journal. Raises DiskFull or ServerStops where it cannot
+        be written."""
         self.journal.put(entry_of(record))
         await self.written(record.id)
 
     async def written(self, job: str) -> None:
-        """Returns once all that is known of the job by now is in the journal. Raises DiskFull."""
+        """Returns once all that is known of the job by now is in the journal. Raises DiskFull or
+        ServerStops."""
         await self.journal.settled()
         fault = self.journal.fault_of(job)
+        if fault and self.journal.closed:
+            raise ServerStops
         if fault:
             raise DiskFull("The job could not be noted", fault)
 

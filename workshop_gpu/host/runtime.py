@@ -42,6 +42,7 @@ from workshop_gpu.host.records import JobRecord, JobRecords, Participant
 from workshop_gpu.host.reserving import Reservations
 from workshop_gpu.host.retention import Limits
 from workshop_gpu.host.spare import SpareWorker
+from workshop_gpu.host.stopping import ServerStops
 from workshop_gpu.host.supervisor import Supervisor, WorkerEnd
 from workshop_gpu.host.weight_pool import WeightPool
 from workshop_gpu.host.worker_facts import facts
@@ -273,7 +274,8 @@ class Runtime:
     ) -> JobRecord:
         """Accepts a checked request as a job; it is in the journal when this returns. `job` is its
         id (32 hexadecimal digits), unless one is to be made, `placement` a rung's name.
-        Raises DiskFull too."""
+        Raises DiskFull and ServerStops too."""
+        self._check_goes_on()
         job = job or uuid.uuid4().hex
         record = JobRecord(job, participant, model, params, time.time(), priority=priority)
         record.placement = placement
@@ -293,11 +295,17 @@ class Runtime:
         return record
 
     def cancel(self, job: str) -> None:
-        """Raises JobUnknown or JobEnded."""
+        """Raises JobUnknown, JobEnded or ServerStops."""
         record = self.jobs.get(job)
         if record.view is not None and record.view.state.ended:
             raise JobEnded(job, record.view.state.value)
+        self._check_goes_on()
         self._ask(events.JobCancelled(job))
+
+    def _check_goes_on(self) -> None:
+        """Whether the journal will hear of it: Jupyter serves on while it ends its kernels."""
+        if self._stopping.is_set():
+            raise ServerStops
 
     def load(self, model: str) -> None:
         self._ask(events.ModelWanted(model))
