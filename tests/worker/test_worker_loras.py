@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -127,6 +128,26 @@ def test_without_a_pool_it_is_the_same(kit: Kit) -> None:
     worker = loader()
     model = load(worker, kit.folder, EXACT["staged and streamed"])
     assert np.array_equal(drawn(worker, model, loras, {kit.one: 1.5}).pixels, expected)
+
+
+@pytest.mark.parametrize("kit", ["flux"], indirect=True)
+def test_what_was_not_used_for_longest_is_forgotten_beyond_so_many_bytes(
+    kit: Kit, pool: FakePool
+) -> None:
+    """Of all models together; what a job wants stays, and a picture is the same when it is back."""
+    from workshop_gpu.worker.loras import Loras
+
+    worker, loras = loader(pool), Loras(most_kept_bytes=kit.one.stat().st_size)
+    model = load(worker, kit.folder)
+    expected = drawn(worker, model, loras, {kit.one: 0.8}).pixels
+    drawn(worker, model, loras, {kit.other: 0.8})
+    assert loras.kept(model) == ("one", "other"), "one fits beside the one in use"
+    second = worker.load(
+        msgspec.structs.replace(source(kit.folder), model="second"), lambda *_: None, RESIDENT
+    )
+    drawn(worker, second, loras, {kit.one: 0.8, kit.other: 0.5})
+    assert (loras.kept(model), loras.kept(second)) == (("other",), ("one", "other"))
+    assert np.array_equal(drawn(worker, model, loras, {kit.one: 0.8}).pixels, expected)
 
 
 @pytest.mark.parametrize("kit", ["flux"], indirect=True)

@@ -29,6 +29,8 @@ from workshop_gpu.worker.stored import content_name
 
 MOST_KEPT = 4
 """Of each model, beside those in use; the one that was not used for longest is forgotten."""
+MOST_KEPT_BYTES = 2_000_000_000
+"""Of all models together, beside those in use: they lie in host memory that is no pool's."""
 _LONGEST_PROBLEM = 300
 """Characters of a library's message."""
 
@@ -87,6 +89,11 @@ class _Adapter:
     layers: tuple[_Layer, ...]
     tensors: tuple[_Tensor, ...]
 
+    @property
+    def size_bytes(self) -> int:
+        """In host memory."""
+        return sum(each.host.nbytes for each in self.tensors)
+
 
 @dataclass(eq=False)
 class _Fitted:
@@ -96,13 +103,17 @@ class _Fitted:
     layers: list[_Layer] = field(default_factory=list)
     names: dict[str, str] = field(default_factory=dict)
     """By the files' content, what they were called last."""
+    used: dict[str, int] = field(default_factory=dict)
+    """By the files' content, the number of their last use among all of the worker's."""
     made: int = 0
 
 
 class Loras:
     """The LoRAs of all models of a worker. Only for the thread that draws."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_kept_bytes: int = MOST_KEPT_BYTES) -> None:
+        self._most_kept_bytes = most_kept_bytes
+        self._uses = 0
         self._fitted: WeakKeyDictionary[OpenModel, _Fitted] = WeakKeyDictionary()
 
     @contextmanager
@@ -114,13 +125,34 @@ class Loras:
             yield {}
             return
         fitted = self._fitted.setdefault(model, _Fitted())
-        adapters = [_adapter(model, fitted, each) for each in wanted]
+        adapters = [self._used(model, fitted, each) for each in wanted]
         _forget_oldest(model, fitted, MOST_KEPT + len(wanted))
+        self._make_room(adapters)
         try:
             _put_on(adapters, [each.scale for each in wanted])
             yield {each.name: made.sha256 for each, made in zip(wanted, adapters, strict=True)}
         finally:
             _take_off(adapters)
+
+    def _used(self, model: OpenModel, fitted: _Fitted, wanted: Wanted) -> _Adapter:
+        found = _adapter(model, fitted, wanted)
+        self._uses += 1
+        fitted.used[next(reversed(fitted.adapters))] = self._uses
+        return found
+
+    def _make_room(self, in_use: Sequence[_Adapter]) -> None:
+        """Those that were not used for longest go, of whichever models."""
+        aside = [
+            (fitted.used[key], model, fitted, key, adapter.size_bytes)
+            for model, fitted in self._fitted.items()
+            for key, adapter in fitted.adapters.items()
+            if adapter not in in_use
+        ]
+        kept_bytes = sum(size_bytes for *_, size_bytes in aside)
+        for _, model, fitted, key, size_bytes in sorted(aside, key=lambda each: each[0]):
+            if kept_bytes > self._most_kept_bytes:
+                _forget(model, fitted, key)
+                kept_bytes -= size_bytes
 
     def kept(self, model: OpenModel) -> tuple[str, ...]:
         """The LoRAs that are ready for the model's next jobs, those used last at the end."""
@@ -238,12 +270,17 @@ def _found(name: str, sha256: str, layers: Sequence[_Layer]) -> _Adapter:
 
 def _forget_oldest(model: OpenModel, fitted: _Fitted, most: int) -> None:
     while len(fitted.adapters) > most:
-        key, oldest = fitted.adapters.popitem(last=False)
-        fitted.names.pop(key, None)
-        for layer in oldest.layers:
-            layer.adapted.delete_adapter(oldest.name)
-        for component in model.components:
-            getattr(component.module, "peft_config", {}).pop(oldest.name, None)
+        _forget(model, fitted, next(iter(fitted.adapters)))
+
+
+def _forget(model: OpenModel, fitted: _Fitted, key: str) -> None:
+    adapter = fitted.adapters.pop(key)
+    for known in (fitted.names, fitted.used):
+        known.pop(key, None)
+    for layer in adapter.layers:
+        layer.adapted.delete_adapter(adapter.name)
+    for component in model.components:
+        getattr(component.module, "peft_config", {}).pop(adapter.name, None)
 
 
 def _forget_all(model: OpenModel, fitted: _Fitted) -> None:
@@ -253,6 +290,7 @@ def _forget_all(model: OpenModel, fitted: _Fitted) -> None:
     fitted.layers.clear()
     fitted.adapters.clear()
     fitted.names.clear()
+    fitted.used.clear()
     for component in model.components:
         if hasattr(component.module, "peft_config"):
             del component.module.peft_config
