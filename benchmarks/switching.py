@@ -13,6 +13,9 @@
 The models have the exact shape of SD3.5-Large (27.6 GB) with random weights; `--folder` keeps them
 for the next run (57 GB). `--small` takes the shipped models and the CPU instead: it shows that the
 benchmark works, and nothing else.
+
+With `--folder`, what each part has found is kept there: called again, a run that was broken off
+goes on with the next part. `--anew` forgets it.
 """
 
 import argparse
@@ -44,19 +47,20 @@ def main() -> int:
     parser.add_argument("--peers", nargs="*", choices=PEERS, help="default: all", default=[*PEERS])
     parser.add_argument("--parts", nargs="*", choices=PARTS, help="likewise", default=[*PARTS])
     parser.add_argument("--out", type=Path, help="folder of the result, default benchmarks/results")
+    parser.add_argument("--anew", action="store_true", help="forget what was found before")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="workshop-gpu-") as work:
         run = _prepare(options, Path(work))
-        _limits(run)
+        run.attempt("limits", partial(_limits, run))
         for peer in run.peers:
             run.attempt(peer, partial(_peer, run, peer))
         for part in options.parts:
             run.attempt(part, partial(_in_a_room, part, run))
-    run.rows.append(same_pictures(run))
-    run.rows.append(at_most("parts of this benchmark that broke off", run.broken, "", 0))
+    broken = at_most("parts of this benchmark that broke off", run.found.broken, "", 0)
+    rows = [*run.found.rows, same_pictures(run), broken]
     name = "switching-small" if options.small else "switching"
     where = {"folder": options.out} if options.out else {}
-    return publish(name, run.rows, "\n".join(run.notes), **where)
+    return publish(name, rows, "\n".join(run.found.notes), **where)
 
 
 def _in_a_room(part: str, run: Run) -> None:
@@ -67,7 +71,8 @@ def _prepare(options: argparse.Namespace, work: Path) -> Run:
     if options.small:
         names = dict(zip(MODELS, ("shapes-dit", "shapes-dit-turbo", "shapes"), strict=True))
         folders = {name: ASSETS / shipped for name, shipped in names.items()}
-        return Run(folders, options.device or ["cpu:2GB"], options.peers, True, work)
+        kept = work / "found.json"
+        return Run(folders, options.device or ["cpu:2GB"], options.peers, True, work, kept)
     folder = options.folder or work / "models"
     if not (folder / MODELS[-1]).is_dir():
         folder.mkdir(parents=True, exist_ok=True)
@@ -75,7 +80,10 @@ def _prepare(options: argparse.Namespace, work: Path) -> Run:
             sys.exit(f"{folder} has less than the {NEEDED_BYTES / 1e9:.0f} GB that the models take")
         print("writing the models took", _child("switching_models", str(folder)), "s", flush=True)
     folders = {name: folder / name for name in MODELS}
-    return Run(folders, options.device or ["cuda:0"], options.peers, False, work)
+    kept = folder / "found.json"
+    if options.anew:
+        kept.unlink(missing_ok=True)
+    return Run(folders, options.device or ["cuda:0"], options.peers, False, work, kept)
 
 
 def _child(module: str, *arguments: str) -> str:
@@ -88,14 +96,14 @@ def _child(module: str, *arguments: str) -> str:
 
 
 def _limits(run: Run) -> None:
-    found = json.loads(_child("switching_limits", str(run.folders["large"]), run.kind))
-    run.disk, run.bus = found["disk"], found["bus"]
-    run.rows.append(shown("the disk", run.disk / 1e9, "GB/s"))
-    if run.bus:
-        run.rows.append(shown("pinned memory to the GPU", run.bus / 1e9, "GB/s"))
-        run.rows.append(
-            shown("CUDA's registering of filled memory", found["register"] / 1e9, "GB/s")
-        )
+    limits = json.loads(_child("switching_limits", str(run.folders["large"]), run.kind))
+    found = run.found
+    found.disk, found.bus = limits["disk"], limits["bus"]
+    found.rows.append(shown("the disk", found.disk / 1e9, "GB/s"))
+    if found.bus:
+        found.rows.append(shown("pinned memory to the GPU", found.bus / 1e9, "GB/s"))
+        register = limits["register"] / 1e9
+        found.rows.append(shown("CUDA's registering of filled memory", register, "GB/s"))
 
 
 def _peer(run: Run, peer: str) -> None:
@@ -103,7 +111,7 @@ def _peer(run: Run, peer: str) -> None:
     size, steps = f"--size={run.params(1).width}", f"--steps={FEW_STEPS}"
     result = json.loads(_child("switching_peers", peer, where, run.kind, size, steps))
     if "missing" in result:
-        run.notes.append(f"{peer} was not measured: {result['missing']}.")
+        run.found.notes.append(f"{peer} was not measured: {result['missing']}.")
         return
     run.add(f"{peer}, from the disk", result["cold_s"])
     run.add(f"{peer}, from the page cache", result["warm_s"])

@@ -39,7 +39,7 @@ async def shared(run: Run) -> None:
     async with open_room(run.devices[:1], models, folder, spare_worker=True) as room:
         leave_page_cache(weight_files(run.folders["large"]))
         cold_s = await room.load("large")
-        run.add("large from the disk", cold_s, 1.08, run.bytes("large") / run.disk)
+        run.add("large from the disk", cold_s, 1.08, run.bytes("large") / run.found.disk)
         await _compare(run, room)
         disk_speed(weight_files(run.folders["turbo"]))
         run.add("turbo from the page cache, its encoders and VAE there", await room.load("turbo"))
@@ -99,7 +99,7 @@ async def tight(run: Run) -> None:
                 run.add(f"{name}, by a job for it", statistics.median(seconds), factor, limit_s)
             pool = room.runtime.pool.state()
             used, budget = pool.used_bytes / 1e9, pool.budget_bytes / 1e9
-            run.notes.append(f"The pool of all three: {used:.3g} of {budget:.3g} GB.")
+            run.found.notes.append(f"The pool of all three: {used:.3g} of {budget:.3g} GB.")
             await _compare(run, room)
 
 
@@ -142,7 +142,7 @@ PARTS: dict[str, Callable[[Run], Coroutine[None, None, None]]] = {
 
 def same_pictures(run: Run) -> Row:
     """How many pictures differ from others of the same seed."""
-    differing = sum(len(digests) - 1 for digests in run.pictures.values())
+    differing = sum(len(digests) - 1 for digests in run.found.pictures.values())
     return at_most("pictures that are not the bare pipeline's, bit for bit", differing, "", 0)
 
 
@@ -151,7 +151,7 @@ def _models(run: Run, *names: str) -> dict[str, Path]:
 
 
 def _over_the_bus_s(run: Run, model: str, part: str = "*") -> float:
-    return run.bytes(model, part) / run.bus if run.bus else 0.0
+    return run.bytes(model, part) / run.found.bus if run.found.bus else 0.0
 
 
 async def _beside(room: Room, leaving: str, coming: str) -> float:

@@ -1,9 +1,16 @@
-"""What a run of the switching benchmark works with, and what it has found."""
+"""What a run of the switching benchmark works with, and what it has found.
 
+What was found is kept after each part, so that a run that was broken off goes on where it was.
+"""
+
+import os
+import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from benchmarks.report import Row, at_most, shown
 from benchmarks.switching_peers import PROMPT, SEED
@@ -14,22 +21,40 @@ _POSSIBLE = 0.95
 """A value below this share of its limit did not do what it says."""
 
 
+class Found(msgspec.Struct):
+    """What a run has found. `disk` and `bus` are in bytes a second."""
+
+    boot: str = ""
+    """Of the machine: what another one has found is of no use."""
+    disk: float = 0.0
+    bus: float = 0.0
+    rows: list[Row] = []
+    notes: list[str] = []
+    pictures: dict[int, set[str]] = {}
+    """Digests of all pictures of so many steps; all of one number should be the same."""
+    broken: int = 0
+    parts: list[str] = []
+    """What was done."""
+
+
 @dataclass
 class Run:
-    """What a run works with and what it has found."""
+    """What a run works with; `found` is what it has found, kept in `kept`."""
 
     folders: dict[str, Path]
     devices: list[str]
     peers: list[str]
     small: bool
     work: Path
-    disk: float = 0.0
-    bus: float = 0.0
-    rows: list[Row] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    pictures: dict[int, set[str]] = field(default_factory=dict)
-    """Digests of all pictures of so many steps; all of one number should be the same."""
-    broken: int = 0
+    kept: Path
+
+    def __post_init__(self) -> None:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text()
+        self.found = Found(boot)
+        if self.kept.is_file():
+            found = msgspec.json.decode(self.kept.read_bytes(), type=Found)
+            if found.boot == boot:
+                self.found = found
 
     @property
     def kind(self) -> str:
@@ -52,32 +77,42 @@ class Run:
 
     def attempt(self, name: str, action: Callable[[], None]) -> None:
         """What breaks off takes none of the rest with it: minutes went into that."""
+        if name in self.found.parts:
+            return
+        started = time.monotonic()
         try:
             action()
         except Exception as problem:
             traceback.print_exc()
-            self.broken += 1
-            self.notes.append(f"{name} broke off: {type(problem).__name__}: {problem}")
+            self.found.broken += 1
+            self.found.notes.append(f"{name} broke off: {type(problem).__name__}: {problem}")
+        print(f"({name} took {time.monotonic() - started:.0f} s)", flush=True)
+        self.found.parts.append(name)
+        unfinished = self.kept.with_name(f".{self.kept.name}.part")
+        unfinished.write_bytes(msgspec.json.encode(self.found))
+        os.replace(unfinished, self.kept)
 
     def pairs(self, other: str) -> list[tuple[str, str]]:
         """Who leaves and who comes: from large to the other and back, a few times."""
         return [("large", other), (other, "large")] * (1 if self.small else 2)
 
     def saw(self, steps: int, picture: str) -> None:
-        self.pictures.setdefault(steps, set()).add(picture)
+        self.found.pictures.setdefault(steps, set()).add(picture)
 
     def add(self, name: str, value_s: float, factor: float = 0, limit_s: float = 0) -> None:
         """A row in seconds. The bar is `factor` times the limit, or `factor` itself without one."""
         limit = limit_s or None
         bar = factor * (limit_s or 1.0)
         if limit_s and value_s < _POSSIBLE * limit_s and not self.small:
-            self.broken += 1
-            self.notes.append(f'"{name}" is below what the machine allows: it measures nothing.')
+            self.found.broken += 1
+            self.found.notes.append(
+                f'"{name}" is below what the machine allows: it measures nothing.'
+            )
         print(f"{name}: {value_s:.3f} s", f"(limit {limit_s:.3f})" if limit_s else "", flush=True)
         if factor and not self.small:
-            self.rows.append(at_most(name, value_s, "s", bar, limit))
+            self.found.rows.append(at_most(name, value_s, "s", bar, limit))
         else:
-            self.rows.append(shown(name, value_s, "s", limit))
+            self.found.rows.append(shown(name, value_s, "s", limit))
 
     def add_gb(self, name: str, size_bytes: float) -> None:
-        self.rows.append(shown(name, size_bytes / 1e9, "GB"))
+        self.found.rows.append(shown(name, size_bytes / 1e9, "GB"))

@@ -34,15 +34,25 @@ def test_waits_shares_and_images_are_taken_down() -> None:
     assert (measures.jain, measures.overtaken_max_s) == (1.0, 0.0)
 
 
-def test_a_job_is_overtaken_from_the_first_behind_it_that_begins_to_the_end_of_the_last() -> None:
+def test_a_job_is_overtaken_while_those_run_that_were_behind_it_and_began() -> None:
     record = Record(closes_s=3600.0)
-    for job in ("cold", "warm", "late", "ahead"):
+    for job in ("cold", "warm", "ahead", "late"):
         record.submitted(job, job, "a", 0.0)
     record.began(["warm"], ["cold", "warm", "late"], 5.0, 3.0)
-    record.began(["late"], ["cold", "late"], 5.0, 8.0)
-    record.began(["ahead"], ["ahead", "cold"], 5.0, 13.0)
+    record.began(["ahead"], ["ahead", "cold", "late"], 5.0, 8.0)
+    record.began(["late"], ["cold", "late"], 5.0, 13.0)
     record.began(["cold"], ["cold"], 5.0, 18.0)
     assert record.measures(["cold"]).overtaken_max_s == 10.0
+
+
+def test_two_that_overtake_at_once_on_two_gpus_take_no_more_time_than_one() -> None:
+    record = Record(closes_s=3600.0)
+    for job in ("cold", "warm", "other"):
+        record.submitted(job, job, "a", 0.0)
+    record.began(["warm"], ["cold", "warm", "other"], 5.0, 1.0)
+    record.began(["other"], ["cold", "other"], 2.0, 3.0)
+    record.began(["cold"], ["cold"], 5.0, 5.0)
+    assert record.measures(["cold"]).overtaken_max_s == 4.0
 
 
 def test_a_job_that_begins_is_overtaken_no_longer() -> None:

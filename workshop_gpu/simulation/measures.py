@@ -13,10 +13,9 @@ class Measures(msgspec.Struct, frozen=True):
     `wait_*`: seconds from the submission of a job until it begins, of all jobs.
     `jain`: Jain's index of the GPU seconds that people's jobs ran, 1 where all got the same, 1/n
     where one got all: among those who always have a job waiting, or among all where nobody does.
-    `swaps_per_hour`: loads. `overtaken_max_s`: the longest time for which a job was overtaken: from
-    the moment when a job behind it, in the policy's own order, first began before it, until the end
-    of the last one that did so, or until it began itself. Who is ahead by its share overtakes
-    nobody.
+    `swaps_per_hour`: loads. `overtaken_max_s`: the longest time for which a job was overtaken: in
+    which jobs ran that had begun before it though they were behind it in the policy's own order,
+    until it began itself. Who is ahead by its share overtakes nobody.
     """
 
     images_per_hour: float
@@ -33,7 +32,7 @@ class _Job:
     participant: str
     model: str
     submitted_s: float
-    overtaken_since_s: float | None = None
+    overtaken_s: float = 0.0
     overtaken_until_s: float = 0.0
 
 
@@ -83,16 +82,15 @@ class Record:
             ahead = self._waiting.get(name)
             if ahead is None:
                 continue
-            if ahead.overtaken_since_s is None:
-                ahead.overtaken_since_s = now
-            ahead.overtaken_until_s = now + seconds_s
+            since_s = max(now, ahead.overtaken_until_s)  # others may overtake it already
+            ahead.overtaken_until_s = max(now + seconds_s, since_s)
+            ahead.overtaken_s += ahead.overtaken_until_s - since_s
 
     def _begin(self, name: str, seconds_s: float, now: float) -> None:
         job = self._waiting.pop(name)
         self.waits_s.append(now - job.submitted_s)
-        if job.overtaken_since_s is not None:
-            until_s = min(now, job.overtaken_until_s)
-            self.overtaken_max_s = max(self.overtaken_max_s, until_s - job.overtaken_since_s)
+        overtaken_s = job.overtaken_s - max(0.0, job.overtaken_until_s - now)
+        self.overtaken_max_s = max(self.overtaken_max_s, overtaken_s)
         until_s = min(now + seconds_s, self.closes_s)
         used_s = self.gpu_s.get(job.participant, 0.0)
         self.gpu_s[job.participant] = used_s + max(0.0, until_s - now)
