@@ -265,7 +265,7 @@ class Crowd(RuleBasedStateMachine):
     @rule(
         model=models,
         change=st.sampled_from(
-            ("pin", "unpin", "disable", "break", "mend", "short", "at once", "cap", "name")
+            ("pin", "unpin", "disable", "break", "mend", "short", "at once", "cap", "name", "swap")
         ),
     )
     def change_model(self, model: str, change: str) -> None:
@@ -279,6 +279,7 @@ class Crowd(RuleBasedStateMachine):
             memory=MemorySettings(
                 placement="staged" if change == "name" else "auto",
                 max_vram_bytes=25 * GB if change == "cap" else 0,
+                swap_device="gpu1" if change == "swap" else "",
             ),
         )
         self.tell_catalogue()
@@ -299,7 +300,7 @@ class Crowd(RuleBasedStateMachine):
     @rule(device=devices, foreign_gb=st.sampled_from((0, 0, 10, 40)))
     def worker_is_ready(self, device: str, foreign_gb: int) -> None:
         if device in self.devices and device not in {*self.out.workers, *self.gone}:
-            self.tell(events.DeviceReady(device, 80 * GB, foreign_gb * GB))
+            self.tell(events.DeviceReady(device, 80 * GB, foreign_gb * GB, neighbours=DEVICES))
 
     @precondition(lambda self: self.out.busy)
     @rule(number=numbers, grown=st.sampled_from((1.0, 1.0, 1.3)), after_s=st.sampled_from((0, 2)))
@@ -488,7 +489,7 @@ class Crowd(RuleBasedStateMachine):
             if worker and worker.told_to_stop:
                 self.tell(events.WorkerDied(device, "it took too long"))
             if device not in {*self.out.workers, *self.gone}:
-                self.tell(events.DeviceReady(device, 80 * GB, 0))
+                self.tell(events.DeviceReady(device, 80 * GB, 0, neighbours=DEVICES))
             self.read_honestly(device)
         if self.out.fetching and FAR in self.facts:
             self.facts[FAR] = fact(FAR)

@@ -55,5 +55,6 @@ def honest_reading(seen: effects.Snapshot, device: str) -> events.MemoryRead:
         for view in seen.devices
         for holder in view.holders
         if view.device == device and holder.kind in ("weights", "freeing", "working")
+        if " on " not in holder.name  # a worker of another device has that
     ]
     return events.MemoryRead(device, sum(held), sum(held))

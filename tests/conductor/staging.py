@@ -154,7 +154,11 @@ class Stage:
         return self.tell(events.WorkerDied(device, "killed"))
 
     def ready(self, device: str = "gpu0", gb: float = 80.0, foreign_gb: float = 0.0) -> None:
-        self.tell(events.DeviceReady(device, int(gb * GB), int(foreign_gb * GB)))
+        """Its worker sees all other devices."""
+        views = self.conductor.snapshot(self.now).devices
+        others = tuple(view.device for view in views if view.device != device)
+        ready = events.DeviceReady(device, int(gb * GB), int(foreign_gb * GB), neighbours=others)
+        self.tell(ready)
 
     def foreign(self, gb: float, device: str = "gpu0") -> list[Effect]:
         """The driver reports that others hold so much beside us."""

@@ -448,12 +448,6 @@ def test_settings_that_cannot_work_are_refused_with_the_number_that_would_do(
     assert not made.orders
 
 
-def test_another_gpu_is_no_source_yet_and_is_not_silently_left_out() -> None:
-    made = stage(laddered(memory=MemorySettings(swap_device="gpu1")), devices=("gpu0", "gpu1"))
-    report = made.refused(made.job_submitted("large"))
-    assert (report.kind, report.facts["field"]) == ("invalid_placement", "swap_device")
-
-
 def test_what_a_model_cannot_do_is_not_ordered_again_and_again() -> None:
     """The worker leaves out slices that the model does not have, and says so."""
     made = stage(laddered(memory=MemorySettings(placement="sliced")))

@@ -1,6 +1,8 @@
 """Models on every rung of the ladder, through the real worker: the picture is the same."""
 
 import asyncio
+import os
+import signal
 from pathlib import Path
 
 import msgspec
@@ -9,6 +11,7 @@ import pytest
 from PIL import Image
 
 from workshop_gpu.catalogue.catalogue import Catalogue
+from workshop_gpu.catalogue.shipped import ASSETS
 from workshop_gpu.conductor.errors_placement import NotRepeatable
 from workshop_gpu.conductor.ladder import RUNGS, Rung, Streams
 from workshop_gpu.host.devices import find_devices
@@ -52,7 +55,7 @@ def words(rung: Rung) -> str:
 
 def _alike(one: Rung, other: Rung) -> bool:
     streams = (Streams.NOTHING in {one.streams, other.streams}) and one.streams != other.streams
-    return one.placement == other.placement and not streams
+    return (one.placement, one.swaps) == (other.placement, other.swaps) and not streams
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +93,7 @@ def test_every_rung_by_name_one_after_the_other(tmp_path: Path, resident: np.nda
     async def scenario() -> None:
         async with runtime_on(ROOMY, tmp_path).running() as runtime:
             await runtime.catalogue_read()
-            for rung in RUNGS:
+            for rung in (each for each in RUNGS if not each.swaps):
                 _, picture = await drawn(runtime, rung.name)
                 assert placements_of(runtime) == [words(rung)], rung.name
                 if rung.placement.exact:
@@ -99,6 +102,42 @@ def test_every_rung_by_name_one_after_the_other(tmp_path: Path, resident: np.nda
                     assert abs(picture - resident).max() <= 32, rung.name
             _, picture = await drawn(runtime, "resident")
             assert (picture == resident).all()
+
+    asyncio.run(scenario())
+
+
+def test_another_device_is_home_of_the_text_encoders_and_source_of_blocks(
+    tmp_path: Path, resident: np.ndarray
+) -> None:
+    """Its account has every byte of that, until the model leaves or its worker ends."""
+    models = tmp_path / "models.toml"
+    models.write_text(
+        f'[[model]]\nid = "shapes"\nsource = {{ folder = "{ASSETS / "shapes"}" }}\n'
+        'memory = { swap_device = "cpu:1" }\n'
+    )
+    devices = tuple(find_devices([ROOMY, ROOMY]))
+
+    def lent(runtime: Runtime) -> list[str]:
+        (view,) = (each for each in runtime.snapshot().devices if each.device == "cpu:1")
+        return [holder.name for holder in view.holders if holder.kind == "weights"]
+
+    async def scenario() -> None:
+        settings = RuntimeSettings(devices, tmp_path / "data", threads=1)
+        async with Runtime(settings, Catalogue(models, default_placement="auto")).running() as it:
+            await it.catalogue_read()
+            for rung in (each for each in RUNGS if each.swaps):
+                _, picture = await drawn(it, rung.name)
+                (slot,) = it.snapshot().slots
+                assert (slot.device, slot.placement) == ("cpu:0", rung.words)
+                assert (picture == resident).all(), rung.name
+                assert lent(it) == ["shapes on cpu:0"]
+            position, pid = it.events.position, it._supervisors["cpu:0"].pid
+            assert pid is not None
+            os.kill(pid, signal.SIGKILL)
+            while it.snapshot().slots:
+                await asyncio.wait_for(it.events.grown(position), 60)
+                position = it.events.position
+            assert lent(it) == []
 
     asyncio.run(scenario())
 

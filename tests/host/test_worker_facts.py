@@ -20,6 +20,15 @@ def test_a_memory_reading_comes_behind_the_change_that_it_was_taken_after():
     assert facts("cuda:0", failed) == [events.LoadFailed("cuda:0", "shapes", BROKEN), READ]
 
 
+def test_what_a_worker_holds_of_other_devices_comes_with_its_reading():
+    memory = protocol.Memory(30, 10, {"cuda:1": 5})
+    ready = protocol.Ready(1, "H100", 80, memory, {}, neighbours=("cuda:1",))
+    assert facts("cuda:0", ready) == [
+        events.DeviceReady("cuda:0", 80, 20, neighbours=("cuda:1",)),
+        events.MemoryRead("cuda:0", 30, 10, elsewhere={"cuda:1": 5}),
+    ]
+
+
 def test_images_that_are_not_on_disk_yet_finish_no_job():
     done = protocol.Done("1", [b"png"], 2.0, 7, MEMORY)
     assert facts("cuda:0", done) == [READ]

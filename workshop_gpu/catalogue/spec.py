@@ -49,8 +49,8 @@ class Memory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     GB are of 10^9 bytes. `placement` is "auto" or a rung's name. `virtual_vram_gb`: so much of the
     denoiser is streamed (0: the planner decides). `swap_space_gb`: what streaming's buffers may
-    take (0: whole blocks). `swap_device`: "cpu", or another GPU whose memory weights come
-    from. `max_vram_gb`: the model with its working memory takes no more, as on a smaller card (0:
+    take (0: whole blocks). `swap_device`: "cpu", or another GPU whose memory it may
+    use. `max_vram_gb`: the model with its working memory takes no more, as on a smaller card (0:
     no cap). `prefetch`: blocks copied ahead. `min_free_gb`: what stays free beside it.
     """
 

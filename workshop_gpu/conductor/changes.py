@@ -20,6 +20,7 @@ from workshop_gpu.conductor.effects import (
 from workshop_gpu.conductor.errors import ErrorReport, WorkerLost
 from workshop_gpu.conductor.fairness import Reason
 from workshop_gpu.conductor.lanes import IDLE_S, UNKNOWN_S
+from workshop_gpu.conductor.lending import lend, take_back, worker_ended
 from workshop_gpu.conductor.ordering import Ordering
 from workshop_gpu.conductor.orders import Load
 from workshop_gpu.conductor.planning import working_bytes as working_bytes_of
@@ -183,6 +184,7 @@ class Changes:
         slot.placement = slot.asked = placement
         slot.done_bytes, slot.total_bytes = 0, size_bytes
         device.begin(Activity.LOADING, model, now)
+        lend(self.state, slot, moves=True)
         self.touch(device)
         most_bytes = self.state.models[model].facts.memory.max_vram_bytes
         self.effects.append(LoadModel(device.name, model, placement, most_bytes))
@@ -204,6 +206,7 @@ class Changes:
         """A load ended with an error and left nothing behind."""
         device = self.state.devices[slot.device]
         device.ledger.drop_weights(slot.model)
+        take_back(self.state, slot)
         slot.state, slot.since_s, slot.error = SlotState.FAILED, now, error
         slot.done_bytes = slot.total_bytes = 0
         slot.leaves_because = ""
@@ -222,6 +225,7 @@ class Changes:
             del state.places[slot.model]
         device.ledger.drop_weights(slot.model)
         device.ledger.freed(slot.model)
+        take_back(state, slot)
         state.suspects[slot.model] = None
         self.touch(device)
         self.announcer.slot_left(slot, freed_bytes, why)
@@ -262,6 +266,7 @@ class Changes:
                 freed_bytes = device.ledger.weights_bytes(slot.model)
                 self.remove_slot(slot, freed_bytes, f"the GPU worker ended ({reason})")
         device.ledger.clear()
+        worker_ended(self.state, device)
         device.stopping, device.retires, device.compiling = False, "", ""
         device.rest()
         self.touch(device)

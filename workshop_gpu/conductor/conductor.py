@@ -41,6 +41,7 @@ from workshop_gpu.conductor.explaining import PlanView, explain
 from workshop_gpu.conductor.fetching import to_fetch
 from workshop_gpu.conductor.learned import Learned
 from workshop_gpu.conductor.ledger import Ledger
+from workshop_gpu.conductor.lending import replace_workers
 from workshop_gpu.conductor.limits import Limits
 from workshop_gpu.conductor.offering import under
 from workshop_gpu.conductor.orders import Compile, Evict, Load, Run
@@ -227,6 +228,7 @@ class Conductor:
             self._changes.forgive(name)
             for hold in state.holds_on(name):
                 self._changes.end_hold(hold, "the model left the catalogue", now)
+        replace_workers(state)
 
     def _forget_unlisted(self) -> None:
         """A model that is no longer listed is forgotten once nothing refers to it."""

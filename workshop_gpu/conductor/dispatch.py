@@ -18,7 +18,8 @@ or batch at a time. `next_order` looks at the lanes that are free and finds the 
 4. models that are held, preloaded or pinned are loaded where that disturbs no waiting job;
 5. a slot that nobody needs leaves: its keep-warm time is over, or it is no longer offered;
 6. an idle model that is not wholly on its device is placed better, where that disturbs nobody;
-7. where nobody waits, a model's blocks are compiled beside all else (see `compiled.py`).
+7. an idle model that keeps memory of another device leaves, where somebody waits for room there;
+8. where nobody waits, a model's blocks are compiled beside all else (see `compiled.py`).
 
 Devices that are closed for a reservation (see `granting.py`) are left out, and nothing is done
 for jobs while the instructor pauses the queue.
@@ -32,6 +33,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from workshop_gpu.conductor.climbing import climb
 from workshop_gpu.conductor.compiled import to_compile
 from workshop_gpu.conductor.fetching import awaits_download
+from workshop_gpu.conductor.lending import call_back
 from workshop_gpu.conductor.loading import load
 from workshop_gpu.conductor.look import Look, make_room_or_load
 from workshop_gpu.conductor.orders import Decision, Evict, Order
@@ -60,6 +62,7 @@ def next_order(state: State, now: float, devices: Sequence[Device]) -> Decision:
         or _for_wanted(look, (claim for claim in wanted if not claim.due))
         or _unneeded(look)
         or climb(look)
+        or call_back(look)
         or to_compile(state, look.devices)
     )
     return Decision(order, look.without_room)

@@ -56,13 +56,14 @@ class CatalogueChanged(Event, frozen=True):
 class DeviceReady(Event, frozen=True):
     """A worker stands ready with an empty device; also after a restart. `bus_bytes_per_s` is how
     fast weights come to it from host memory (0: not measured). `compiles`: it can compile
-    blocks."""
+    blocks. `neighbours`: other devices whose memory it can use."""
 
     device: str
     total_bytes: int
     foreign_bytes: int = 0
     bus_bytes_per_s: float = 0.0
     compiles: bool = False
+    neighbours: tuple[str, ...] = ()
 
 
 class WorkerDied(Event, frozen=True):
@@ -110,7 +111,7 @@ class MemoryRead(Event, frozen=True):
 
     `processes` are those others that the driver names; None: it was not asked, and they are as
     they were. `taken_s` is when the reading was taken, on the conductor's clock; None: after all
-    that was told before.
+    that was told before. `elsewhere` is what the worker holds of other devices, by name.
     """
 
     device: str
@@ -118,6 +119,7 @@ class MemoryRead(Event, frozen=True):
     ours_bytes: int
     processes: tuple[ForeignProcess, ...] | None = None
     taken_s: float | None = None
+    elsewhere: dict[str, int] = {}
 
 
 class FetchFailed(Event, frozen=True):

@@ -8,9 +8,10 @@ from workshop_gpu.conductor.admission import check_offered, usable_devices, why_
 from workshop_gpu.conductor.compiled import Blocks, blocks_of
 from workshop_gpu.conductor.errors import DeviceUnknown, NoDevice, gigabytes
 from workshop_gpu.conductor.ladder import RUNGS
+from workshop_gpu.conductor.lending import kind_of
 from workshop_gpu.conductor.memory_rules import check_memory
 from workshop_gpu.conductor.planner import Plan, Question, best, plan_all, speeds_in
-from workshop_gpu.conductor.planning import Size, has_ladder, question_for, rungs_for
+from workshop_gpu.conductor.planning import Size, has_ladder, question_for, room_on, rungs_for
 from workshop_gpu.conductor.records import Device, State
 from workshop_gpu.conductor.rungs import RESIDENT, SLICED, TILED, Placement
 from workshop_gpu.conductor.states import SlotState
@@ -38,6 +39,8 @@ class RungView(msgspec.Struct, frozen=True):
     why: str
     basis: str = ""
     compiled: bool = False
+    elsewhere_bytes: int = 0
+    """What it takes of the other GPU."""
 
 
 class PlanView(msgspec.Struct, frozen=True):
@@ -93,6 +96,8 @@ def explain(state: State, model: str, size: Size, device_name: str | None = None
     ready = slot is not None and slot.state is SlotState.READY
     own_bytes = device.ledger.leaving_bytes((model,)) if ready else 0
     question = question_for(state, model, size, device.ledger.free_bytes + own_bytes, device)
+    if not question.source:
+        question = _with_neighbour(state, model, device, question)
     allowed = rungs_for(state.models[model].facts.memory, size.placement)
     rungs = RUNGS if has_ladder(state, model) else RUNGS[:1]
     plans = plan_all(question, rungs)
@@ -106,6 +111,7 @@ def explain(state: State, model: str, size: Size, device_name: str | None = None
         ),
         device.bus_bytes_per_s > 0 or state.estimates.bus_is_measured,
     )
+    plans = tuple(plan for plan in plans if plan.placement.source or not plan.rung.swaps)
     views = tuple(_view(plan, chosen, plan.rung in allowed, known) for plan in plans)
     return PlanView(
         model,
@@ -120,6 +126,19 @@ def explain(state: State, model: str, size: Size, device_name: str | None = None
         tuple(_notes(question, known)) if has_ladder(state, model) else (),
         blocks_of(state, model, device),
     )
+
+
+def _with_neighbour(state: State, model: str, device: Device, question: Question) -> Question:
+    """What another device could do for the model, if its settings named that one."""
+    rooms = [
+        (room_on(state, each, device, model), each.name)
+        for each in usable_devices(state)
+        if each is not device and kind_of(each.name) == kind_of(device.name)
+    ]
+    if not rooms:
+        return question
+    room_bytes, name = max(rooms)
+    return msgspec.structs.replace(question, source=name, source_room_bytes=room_bytes)
 
 
 def _device(state: State, model: str, name: str | None) -> Device:
@@ -148,12 +167,16 @@ def _view(plan: Plan, chosen: Plan | None, allowed: bool, known: _Known) -> Rung
         _why(plan, chosen, allowed),
         known.basis(plan.placement),
         speeds_in(known.question, plan.placement).compiled,
+        plan.elsewhere_bytes,
     )
 
 
 def _why(plan: Plan, chosen: Plan | None, allowed: bool) -> str:
+    source = plan.placement.source
     if plan is chosen:
         return "chosen: the fastest that fits"
+    if not allowed and plan.rung.swaps:
+        return f'only where the model\'s memory settings say swap_device = "{source}"'
     if not allowed:
         return "only where it is asked for by name"
     if plan.problem:

@@ -14,12 +14,14 @@ The instructor's own (a whole device, without end) has its turn at once, closes 
 case, and pinned models leave for it. Whole devices stay closed while they are reserved.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
 
 from workshop_gpu.conductor.eviction import Candidate, Standing, choose
 from workshop_gpu.conductor.fairness import Reason, rank
+from workshop_gpu.conductor.lending import guests
 from workshop_gpu.conductor.orders import Evict
 from workshop_gpu.conductor.queue import Key
 from workshop_gpu.conductor.records import Activity, Device, Reservation, Slot, State
@@ -62,6 +64,8 @@ class Option:
     cost: float = 0.0
     """To compare devices with one way: bytes that leave, or seconds until what runs has ended."""
     victim: str = ""
+    guests_leave: bool = False
+    """Models of other devices that have memory of this one leave for it."""
 
     @property
     def order(self) -> tuple[Way, float, int]:
@@ -90,10 +94,15 @@ def next_step(state: State, now: float) -> Decision:
         if option.way is Way.NOBODY_KNOWS and not reservation.clears:
             continue
         decision.closed[name] = reservation.id
+        because = CLEARED if reservation.clears else "to make room for a reservation"
         if option.victim and option.device.can_transfer:
-            because = CLEARED if reservation.clears else "to make room for a reservation"
             decision.step = Evict(name, option.victim, because)
             return decision
+        for guest in guests(state, option.device) if option.guests_leave else ():
+            standing = _standing(state, guest, reservation)
+            if standing <= Standing.AWAITED and state.devices[guest.device].can_transfer:
+                decision.step = Evict(guest.device, guest.model, because)
+                return decision
     return decision
 
 
@@ -164,9 +173,13 @@ def _option(state: State, device: Device, reservation: Reservation, now: float) 
         for slot in device.slots.values()
         if slot.state is not SlotState.FAILED
     ]
+    visiting = [_standing(state, slot, reservation) for slot in guests(state, device)]
     if reservation.size_bytes is None:
-        return _whole(state, device, candidates, reservation, now)
-    return _part(device, candidates, reservation, now)
+        return _whole(state, device, candidates, visiting, reservation, now)
+    option = _part(device, candidates, reservation, now)
+    if option.way is Way.NOBODY_KNOWS and visiting and max(visiting) < Standing.NEVER:
+        return Option(device, Way.LATER, math.inf, guests_leave=True)
+    return option
 
 
 def _part(
@@ -191,21 +204,25 @@ def _whole(
     state: State,
     device: Device,
     candidates: list[Candidate],
+    visiting: list[Standing],
     reservation: Reservation,
     now: float,
 ) -> Option:
+    """`visiting`: how freely models of other devices leave that have memory of this one."""
     others = any(each.device == device.name for each in state.reservations.values())
-    if not (candidates or device.running or others) and device.activity is Activity.IDLE:
+    used = candidates or visiting or device.running or others
+    if not used and device.activity is Activity.IDLE:
         ledger = device.ledger
         left_bytes = ledger.free_bytes + ledger.coverable_bytes(reservation.kernel)
         return Option(device, Way.NOW if left_bytes >= 0 else Way.NOBODY_KNOWS)
     idle = [each for each in candidates if each.standing <= Standing.AWAITED]
     victim = min(idle, key=lambda each: (each.standing, each.used_s), default=None)
     name = victim.model if victim else ""
-    if others or any(each.standing is Standing.NEVER for each in candidates):
-        return Option(device, Way.NOBODY_KNOWS, 0.0, name)
-    if device.running or len(idle) < len(candidates):
-        return Option(device, Way.LATER, busy_s(device, now), name)
+    standings = [*visiting, *(each.standing for each in candidates)]
+    if others or Standing.NEVER in standings:
+        return Option(device, Way.NOBODY_KNOWS, 0.0, name, guests_leave=True)
+    if device.running or visiting or len(idle) < len(candidates):
+        return Option(device, Way.LATER, busy_s(device, now), name, guests_leave=True)
     return Option(device, Way.EVICT, float(sum(each.bytes for each in idle)), name)
 
 

@@ -25,19 +25,41 @@ class Streams(Enum):
 
 class Rung(msgspec.Struct, frozen=True):
     """A way to place a model. `placement` is without the streamed bytes: those depend on the
-    room. `by_name_only`: it is never better than another one, so the planner leaves it out."""
+    room. `by_name_only`: it is never better than another one, so the planner leaves it out.
+    `swaps`: it takes memory of another GPU, which the model's settings must name."""
 
     name: str
     words: str
     placement: Placement = RESIDENT
     streams: Streams = Streams.NOTHING
     by_name_only: bool = False
+    swaps: bool = False
 
 
 _BOTH = (ENCODERS, VAE)
 
 RUNGS: tuple[Rung, ...] = (
     Rung("resident", "everything on the GPU"),
+    Rung(
+        "swap-encoders",
+        "text encoders on another GPU",
+        Placement(elsewhere=(ENCODERS,)),
+        swaps=True,
+    ),
+    Rung(
+        "swap-streamed",
+        "text encoders and VAE staged, the denoiser partly streamed from another GPU",
+        Placement(staged=_BOTH),
+        Streams.SOME,
+        swaps=True,
+    ),
+    Rung(
+        "swap-both",
+        "text encoders on another GPU, VAE staged, the denoiser partly streamed from there",
+        Placement(staged=(VAE,), elsewhere=(ENCODERS,)),
+        Streams.SOME,
+        swaps=True,
+    ),
     Rung("streamed", "the denoiser partly streamed", RESIDENT, Streams.SOME),
     Rung("staged-encoders", "text encoders staged", Placement(staged=(ENCODERS,))),
     Rung("staged", "text encoders and VAE staged", Placement(staged=_BOTH)),
@@ -113,7 +135,10 @@ MODES = {
 """Names from other programs."""
 
 _BY_NAME = {rung.name: rung for rung in RUNGS}
-PLANNED = tuple(rung for rung in RUNGS if not rung.by_name_only)
+SWAPPING = tuple(rung for rung in RUNGS if not rung.by_name_only)
+"""What the planner tries for a model with a swap device."""
+PLANNED = tuple(rung for rung in SWAPPING if not rung.swaps)
+"""What it tries for all others."""
 
 
 def rung_named(name: str) -> Rung | None:
@@ -131,13 +156,14 @@ def rung_of(placement: Placement) -> Rung | None:
     """The rung that a placement stands on; None for one that was put together by hand."""
     for rung in RUNGS:
         want = rung.placement
-        alike = (want.staged, want.streamed, want.on_cpu, want.tiled, want.sliced) == (
-            placement.staged,
-            placement.streamed,
-            placement.on_cpu,
-            placement.tiled,
-            placement.sliced,
+        alike = _roles_in(want) == _roles_in(placement) and (
+            (want.tiled, want.sliced, rung.swaps)
+            == (placement.tiled, placement.sliced, bool(placement.source))
         )
         if alike and (rung.streams is Streams.NOTHING) == (placement.streamed_bytes == 0):
             return rung
     return None
+
+
+def _roles_in(placement: Placement) -> tuple[tuple[str, ...], ...]:
+    return placement.staged, placement.streamed, placement.on_cpu, placement.elsewhere

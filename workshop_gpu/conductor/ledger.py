@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from workshop_gpu.conductor.effects import Holder
 from workshop_gpu.conductor.events import ForeignProcess, PartBytes
 from workshop_gpu.conductor.foreign import Foreign
+from workshop_gpu.conductor.lent import Lent
 
 
 @dataclass(slots=True)
@@ -30,6 +31,7 @@ class Ledger:
         self._margin_max_bytes = margin_max_bytes
         self.total_bytes = 0
         self._foreign = Foreign()
+        self._lent = Lent()
         self._weights: dict[str, _Weights] = {}
         self._freeing: dict[str, int] = {}
         self._working: dict[str, int] = {}
@@ -45,11 +47,12 @@ class Ledger:
     def open(self, total_bytes: int, foreign_bytes: int) -> None:
         """A worker stands ready on an empty device."""
         self.total_bytes = max(0, total_bytes)
-        self._foreign.read(max(0, foreign_bytes))
+        self._foreign.read(max(0, foreign_bytes - self._lent.held_bytes))
         self.clear()
 
     def clear(self) -> None:
-        """All of ours is gone: the worker ended, and its memory with it."""
+        """All of ours is gone: the worker ended, and its memory with it. What other devices'
+        workers hold here stays."""
         self._change()
         self._weights.clear()
         self._freeing.clear()
@@ -99,7 +102,7 @@ class Ledger:
     @property
     def _left_bytes(self) -> int:
         """What is free unless somebody has reserved the whole device."""
-        held = self.foreign_bytes + self.ours_bytes + self._cache_bytes
+        held = self.foreign_bytes + self.ours_bytes + self._cache_bytes + self._lent.bytes
         return self.most_bytes - held - sum(self._reserved.values())
 
     def holders(self) -> tuple[Holder, ...]:
@@ -114,6 +117,7 @@ class Ledger:
             *(Holder("freeing", name, size) for name, size in self._freeing.items()),
             *(Holder("working", name, size) for name, size in self._working.items()),
             Holder("cache", "worker", self._cache_bytes),
+            *self._lent.holders(),
             *(Holder("reservation", name, size) for name, size in self._reserved.items()),
         ]
         if self._whole is not None:
@@ -154,7 +158,8 @@ class Ledger:
         if nonsense or blind or not self.total_bytes:
             return False
         before = self._foreign.named(), self._cache_bytes
-        self._foreign.read(min(used_bytes - ours_bytes, self.total_bytes), processes)
+        others_bytes = max(0, used_bytes - ours_bytes - self._lent.held_bytes)
+        self._foreign.read(min(others_bytes, self.total_bytes), processes)
         if taken_s is None or taken_s > self.changed_s:
             self._cache_bytes = max(0, ours_bytes - self.ours_bytes - self.margin_bytes)
         return before != (self._foreign.named(), self._cache_bytes)
@@ -222,6 +227,34 @@ class Ledger:
     def release(self, job: str) -> None:
         self._change()
         self._working.pop(job, None)
+
+    # memory for models of other devices
+
+    def lend(self, device: str, model: str, size_bytes: int) -> None:
+        """Promises bytes to a model of another device (0: it has none here any more)."""
+        self._change()
+        self._lent.promise(device, model, size_bytes)
+
+    @property
+    def lends(self) -> bool:
+        """Whether a model of another device has anything here."""
+        return self._lent.bytes > 0
+
+    def lent_bytes(self, device: str, model: str) -> int:
+        """What a model of another device was promised here."""
+        return self._lent.to(device, model)
+
+    def neighbour_holds(self, device: str, size_bytes: int) -> bool:
+        """What that device's worker holds here by its own count; whether that is news."""
+        news = self._lent.holds(device, size_bytes)
+        if news:
+            self._change()
+        return news
+
+    def neighbour_ended(self, device: str) -> bool:
+        """That device's worker ended; whether it had anything here."""
+        self._change()
+        return self._lent.ended(device)
 
     # reservations
 

@@ -20,19 +20,20 @@ from workshop_gpu.conductor.rungs import (
     DENOISER,
     ENCODERS,
     EXACT,
-    HOST,
     SLICED,
     TILED,
     VAE,
     manner_in_words,
 )
 from workshop_gpu.conductor.states import DeviceState
+from workshop_gpu.conductor.swap_rules import check_swap_device, check_swap_room
 
 
 def check_memory(state: State, model: str, size: Size) -> None:
     """For jobs of this size, and the rung that was asked for with them. Raises
     InvalidPlacement."""
     memory, placement = state.models[model].facts.memory, size.placement
+    check_swap_device(state, model, placement)
     if placement and placement != AUTO and rung_named(placement) is None:
         raise InvalidPlacement(model, "placement", f'"{placement}" is none of {", ".join(names())}')
     if not has_ladder(state, model):
@@ -43,9 +44,9 @@ def check_memory(state: State, model: str, size: Size) -> None:
                 "what its parts take is not known before it was loaded once; load it first",
             )
         return
-    _check_device(state, model)
     _check_sizes(state, model)
     _check_rungs(state, model, placement)
+    check_swap_room(state, model, size)
     _check_cap(state, model, size)
 
 
@@ -72,26 +73,6 @@ def check_manner(state: State, model: str, size: Size) -> None:
             needed_bytes=needed,
             largest_bytes=most,
         )
-
-
-def _check_device(state: State, model: str) -> None:
-    source = state.models[model].facts.memory.swap_device
-    if source in HOST:
-        return
-    known = list(state.devices)
-    if source not in known:
-        raise InvalidPlacement(
-            model, "swap_device", f'there is no "{source}"; here: cpu, {", ".join(known)}'
-        )
-    if not [name for name in known if name != source]:
-        raise InvalidPlacement(
-            model,
-            "swap_device",
-            f'"{source}" is the only GPU here, so it cannot be its own swap device; write "cpu"',
-        )
-    raise InvalidPlacement(
-        model, "swap_device", f'weights cannot come from "{source}" yet; write "cpu"'
-    )
 
 
 def _check_sizes(state: State, model: str) -> None:

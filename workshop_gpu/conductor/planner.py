@@ -60,7 +60,8 @@ class Speeds(msgspec.Struct, frozen=True):
 class Question(msgspec.Struct, frozen=True):
     """What a plan is wanted for: a model, a job of it, and the room on a device.
 
-    `buffers`, `buffer_bytes` and `source` are the placement's. `streamed_bytes` above 0 are
+    `buffers` and `buffer_bytes` are the placement's. `source` is the other device that the model
+    may use ("": none), with `source_room_bytes` there. `streamed_bytes` above 0 are
     streamed in any case on rungs that stream. `lacks`: what of "tiled" and "sliced" the model
     cannot do. `plain`: the speeds of placements whose blocks are not compiled, where `speeds` are
     of compiled ones.
@@ -74,6 +75,7 @@ class Question(msgspec.Struct, frozen=True):
     buffers: int = 2
     buffer_bytes: int = 0
     source: str = ""
+    source_room_bytes: int = 0
     streamed_bytes: int = 0
     lacks: tuple[str, ...] = ()
     plain: Speeds | None = None
@@ -84,7 +86,8 @@ class Plan(msgspec.Struct, frozen=True):
 
     `weights_bytes` stay on the device, buffers included; `working_bytes` come on top while a job
     runs, weights of that phase included. `peaks` are all bytes in each phase. `job_s` is expected
-    for one job (or batch); `problem` says why it cannot be ("": it fits).
+    for one job (or batch); `problem` says why it cannot be ("": it fits). `elsewhere_bytes` lie on
+    the placement's source, where `missing_elsewhere_bytes` are too few.
     """
 
     rung: Rung
@@ -95,6 +98,8 @@ class Plan(msgspec.Struct, frozen=True):
     job_s: float
     problem: str = ""
     missing_bytes: int = 0
+    elsewhere_bytes: int = 0
+    missing_elsewhere_bytes: int = 0
 
     @property
     def needed_bytes(self) -> int:
@@ -141,6 +146,8 @@ def plan_for(question: Question, rung: Rung) -> Plan | None:
     model has no blocks that would be worth it."""
     if any(not _worth_streaming(question, role) for role in rung.placement.streamed):
         return None
+    if rung.swaps and not question.source:
+        return None
     streamed = 0
     if rung.streams is not Streams.NOTHING:
         streamed = _streamed_bytes(question, rung)
@@ -154,7 +161,12 @@ def plan_of(question: Question, placement: Placement, rung: Rung | None = None) 
     sizes = _Sizes(question, placement)
     weights = sizes.kept_bytes()
     working, peaks = sizes.above(weights)
-    missing = weights + working - question.room_bytes
+    missing = max(0, weights + working - question.room_bytes)
+    elsewhere = elsewhere_bytes(question.roles, placement)
+    missing_elsewhere = max(0, elsewhere - question.source_room_bytes)
+    problem = f"{gigabytes(missing)} are missing" if missing else ""
+    if not problem and missing_elsewhere:
+        problem = f"{gigabytes(missing_elsewhere)} are missing on {placement.source}"
     return Plan(
         rung or rung_of(placement) or Rung(placement.name, placement.name, placement),
         placement,
@@ -162,9 +174,31 @@ def plan_of(question: Question, placement: Placement, rung: Rung | None = None) 
         working,
         peaks,
         _job_s(question, placement),
-        f"{gigabytes(missing)} are missing" if missing > 0 else "",
-        max(0, missing),
+        problem,
+        missing,
+        elsewhere,
+        missing_elsewhere,
     )
+
+
+def elsewhere_bytes(roles: Iterable[RoleBytes], placement: Placement) -> int:
+    """What lies on the placement's source, the other device."""
+    if not placement.source:
+        return 0
+    at_home = sum(role.size_bytes for role in roles if role.role in placement.elsewhere)
+    return at_home + placement.streamed_bytes
+
+
+def least_elsewhere_bytes(question: Question, rung: Rung) -> int:
+    """What a rung takes of another device at the very least."""
+    least = _at_home_bytes(question, rung)
+    if rung.streams is not Streams.NOTHING and _worth_streaming(question, DENOISER):
+        least += 2 * max(_role(question.roles, DENOISER).blocks_bytes)
+    return least
+
+
+def _at_home_bytes(question: Question, rung: Rung) -> int:
+    return sum(_role(question.roles, role).size_bytes for role in rung.placement.elsewhere)
 
 
 def _streamed_bytes(question: Question, rung: Rung) -> int:
@@ -175,6 +209,10 @@ def _streamed_bytes(question: Question, rung: Rung) -> int:
         return 0
     in_all = denoiser.streamable_bytes(question.buffer_bytes)
     piece = min(denoiser.unit_bytes(question.buffer_bytes), max(denoiser.blocks_bytes))
+    if rung.swaps:
+        # What is streamed is rounded up to whole blocks, which must be there too.
+        there = question.source_room_bytes - _at_home_bytes(question, rung) - piece
+        in_all = min(in_all, max(there, piece))
     if rung.streams is Streams.ALL:
         return in_all
     # With one byte streamed the buffers are there, which is what has to be won back.
@@ -199,6 +237,7 @@ def _placed(question: Question, rung: Rung, streamed: int) -> Placement:
         want,
         staged=tuple(role for role in want.staged if role in here),
         on_cpu=tuple(role for role in want.on_cpu if role in here),
+        elsewhere=tuple(role for role in want.elsewhere if role in here),
         tiled=want.tiled and VAE in here and TILED not in question.lacks,
         sliced=want.sliced and SLICED not in question.lacks,
         streamed_bytes=streamed,
@@ -207,7 +246,7 @@ def _placed(question: Question, rung: Rung, streamed: int) -> Placement:
         placement = msgspec.structs.replace(
             placement, buffers=question.buffers, buffer_bytes=question.buffer_bytes
         )
-    if question.source and (streamed or placement.staged or placement.streamed):
+    if rung.swaps and (streamed or placement.elsewhere):
         return msgspec.structs.replace(placement, source=question.source)
     return placement
 
@@ -223,7 +262,7 @@ class _Sizes:
     def kept_bytes(self) -> int:
         """What stays on the device between jobs."""
         placement = self._placement
-        away = {*placement.staged, *placement.streamed, *placement.on_cpu}
+        away = {*placement.away}
         kept = sum(role.size_bytes for role in self._roles.values() if role.role not in away)
         streamed = {*placement.streamed, *((DENOISER,) if placement.streamed_bytes else ())}
         pieces = [self._role(role).unit_bytes(placement.buffer_bytes) for role in streamed]

@@ -11,7 +11,7 @@ import msgspec
 from workshop_gpu.conductor.compiled import reckons_compiled
 from workshop_gpu.conductor.estimates import Estimates
 from workshop_gpu.conductor.events import JobSubmitted
-from workshop_gpu.conductor.ladder import AUTO, PLANNED, Rung, Streams, rung_named
+from workshop_gpu.conductor.ladder import AUTO, PLANNED, SWAPPING, Rung, Streams, rung_named
 from workshop_gpu.conductor.memory_settings import MemorySettings
 from workshop_gpu.conductor.planner import (
     Plan,
@@ -23,6 +23,7 @@ from workshop_gpu.conductor.planner import (
 )
 from workshop_gpu.conductor.records import TYPICAL_PIXELS, Device, Job, State
 from workshop_gpu.conductor.rungs import DENOISER, HOST, RESIDENT, Placement, RoleBytes
+from workshop_gpu.conductor.states import DeviceState
 
 _TYPICAL_STEPS = 20
 
@@ -80,22 +81,27 @@ def roles_of(state: State, model: str) -> tuple[RoleBytes, ...]:
 
 def rungs_for(memory: MemorySettings, placement: str = "") -> tuple[Rung, ...]:
     """The rungs that may be taken: the one that was asked for with a job, or in the catalogue, or
-    all. With `virtual_vram_bytes` only those that stream."""
+    all; those that take memory of another GPU only where the settings name one. With
+    `virtual_vram_bytes` only those that stream."""
     name = placement or memory.placement
     named = None if name == AUTO else rung_named(name)
     if named is not None:
         return (named,)
+    planned = PLANNED if memory.swap_device in HOST else SWAPPING
     if memory.virtual_vram_bytes:
-        return tuple(rung for rung in PLANNED if rung.streams is not Streams.NOTHING)
-    return PLANNED
+        return tuple(rung for rung in planned if rung.streams is not Streams.NOTHING)
+    return planned
 
 
 def plans(
     state: State, model: str, size: Size, room_bytes: int, device: Device | None = None
 ) -> tuple[Plan, ...]:
-    """The rungs for a job of this size in so much room."""
+    """The rungs for a job of this size in so much room; those that take memory of another device
+    only while it can be had there."""
     question = question_for(state, model, size, room_bytes, device)
     found = plan_all(question, rungs_for(state.models[model].facts.memory, size.placement))
+    if question.source:
+        found = tuple(plan for plan in found if not plan.missing_elsewhere_bytes)
     if not size.manner:
         return found
     return tuple(plan for plan in found if plan.placement.manner == size.manner)
@@ -125,7 +131,7 @@ def question_for(
         _speeds(estimates, model, size, bus, compiled=True) if compiled else plain,
         buffers_for(memory),
         buffer_bytes_for(memory),
-        "" if memory.swap_device in HOST else memory.swap_device,
+        *source_for(state, model, device),
         memory.virtual_vram_bytes,
         estimates.lacks(facts),
         plain if compiled else None,
@@ -140,6 +146,29 @@ def _speeds(
     step_s = known_s or estimates.run_guess_s(model, size.pixels, 1) * size.batch
     measured = estimates.measured_run_s(model, size.pixels, size.steps, size.batch, compiled)
     return Speeds(step_s, bus_bytes_per_s, tuple(measured.items()), compiled)
+
+
+def source_for(state: State, model: str, device: Device | None = None) -> tuple[str, int]:
+    """The swap device that the model's settings name, and what it has for the model ("": it is
+    none for a model on this device, or its worker does not see it yet). Without a device: what it
+    could give at most."""
+    name = state.models[model].facts.memory.swap_device
+    swap = None if name in HOST else state.devices.get(name)
+    if swap is None:
+        return "", 0
+    if device is None:
+        return name, swap.ledger.most_bytes
+    if name not in device.neighbours:
+        return "", 0
+    return name, room_on(state, swap, device, model)
+
+
+def room_on(state: State, swap: Device, device: Device, model: str) -> int:
+    """What a device has now for a model of another one, with what the model has there already."""
+    closed = swap.name in state.closed or swap.state is not DeviceState.READY
+    if closed or device.in_safe_mode or swap.in_safe_mode:
+        return 0
+    return max(0, swap.ledger.free_bytes + swap.ledger.lent_bytes(device.name, model))
 
 
 def buffers_for(memory: MemorySettings) -> int:

@@ -190,6 +190,10 @@ class Device:
     """Whether blocks can be compiled for it."""
     compiling: str = ""
     """The model whose blocks are being compiled."""
+    neighbours: tuple[str, ...] = ()
+    """Other devices whose memory its worker can use."""
+    to_see: frozenset[str] = frozenset()
+    """Those for which its worker was replaced, so that the next one sees them."""
 
     @property
     def is_gone(self) -> bool:

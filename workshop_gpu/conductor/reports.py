@@ -27,6 +27,12 @@ from workshop_gpu.conductor.events import (
     WorkerDrifted,
 )
 from workshop_gpu.conductor.ledger import Ledger
+from workshop_gpu.conductor.lending import (
+    lend,
+    replace_workers,
+    tell_guests_to_leave,
+    worker_holds,
+)
 from workshop_gpu.conductor.planner import moving_s
 from workshop_gpu.conductor.planning import question_for, size_of, working_bytes
 from workshop_gpu.conductor.records import Activity, Device, Job, Slot, State
@@ -61,10 +67,12 @@ class Reports:
             case DeviceGone(_, reason, retry_s) if device:
                 self._changes.empty(device, reason, now)
                 device.state, device.reason, device.retry_s = DeviceState.LOST, reason, retry_s
+                tell_guests_to_leave(self._state, device, f"{device.name} is gone")
             case MemoryRead() if device and device.state is DeviceState.READY:
                 device.ledger.read(
                     event.used_bytes, event.ours_bytes, event.processes, event.taken_s
                 )
+                worker_holds(self._state, device, event.elsewhere)
             case _:
                 pass
         if not isinstance(event, MemoryRead):
@@ -115,8 +123,9 @@ class Reports:
         device.state, device.reason = DeviceState.READY, ""
         device.ledger.open(event.total_bytes, event.foreign_bytes)
         device.bus_bytes_per_s = event.bus_bytes_per_s
-        device.compiles = event.compiles
+        device.compiles, device.neighbours = event.compiles, event.neighbours
         self._state.estimates.learn_bus(event.bus_bytes_per_s)
+        replace_workers(self._state)
 
     # slots
 
@@ -166,6 +175,7 @@ class Reports:
             state.estimates.learn_load(event.model, event.weights_bytes, event.seconds_s)
         slot.state, slot.since_s, slot.used_s = SlotState.READY, now, now
         slot.placement = event.placement
+        lend(state, slot, moves=False)
         slot.error = None
         slot.done_bytes = slot.total_bytes = device.ledger.weights_bytes(slot.model)
         model.wanted_s, model.load_deaths = None, 0

@@ -30,6 +30,8 @@ class DeviceConfig(msgspec.Struct, frozen=True):
     total_bytes: int
     most_bytes: int = 0
     """What of it may be used (0: all)."""
+    neighbours: dict[str, str] = {}
+    """Other devices whose memory its worker may use, with their cards, by their ids."""
 
     @property
     def torch_device(self) -> str:

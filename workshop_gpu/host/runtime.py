@@ -37,6 +37,7 @@ from workshop_gpu.host.keeper import Keeper
 from workshop_gpu.host.kept import Kept
 from workshop_gpu.host.likely import likely_sources
 from workshop_gpu.host.log_entries import CatalogueRead, LogEntry, Preview
+from workshop_gpu.host.neighbours import beside
 from workshop_gpu.host.orders import ORDERS, Orders
 from workshop_gpu.host.records import JobRecord, JobRecords, Participant
 from workshop_gpu.host.reserving import Reservations
@@ -143,8 +144,8 @@ class Runtime:
                 self.pool,
                 on_report=self._on_report,
                 on_end=self._on_worker_end,
-                start=self.spare.start,
-                start_fresh=self.spare.start_fresh,
+                start=beside(settings.devices, catalogue, self.spare.start),
+                start_fresh=beside(settings.devices, catalogue, self.spare.start_fresh),
                 log=self._log,
                 silence_limit_s=settings.silence_limit_s,
                 retry_s=_LOST_DEVICE_RETRY_S,

@@ -24,7 +24,9 @@ def facts(
             bus = report.bus_bytes_per_s
             total_bytes = min(report.total_bytes, most_bytes or report.total_bytes)
             found.append(
-                events.DeviceReady(device, total_bytes, max(0, foreign), bus, report.compiles)
+                events.DeviceReady(
+                    device, total_bytes, max(0, foreign), bus, report.compiles, report.neighbours
+                )
             )
         case protocol.Loading(model, done_bytes, total_bytes):
             found.append(events.SlotProgressed(device, model, done_bytes, total_bytes))
@@ -54,5 +56,9 @@ def facts(
             found.append(events.JobStopped(job))
     memory: protocol.Memory | None = getattr(report, "memory", None)
     if memory is not None:
-        found.append(events.MemoryRead(device, memory.used_bytes, memory.ours_bytes, processes))
+        found.append(
+            events.MemoryRead(
+                device, memory.used_bytes, memory.ours_bytes, processes, elsewhere=memory.elsewhere
+            )
+        )
     return found

@@ -81,8 +81,11 @@ class WorkerProcess:
         """Starts the process; its first report is `Ready`, seconds later. Raises OSError."""
         options = ["--device", device.torch_device, "--total-bytes", str(device.total_bytes)]
         options += compilation.options
+        if device.neighbours:
+            options += ["--neighbours", *device.neighbours]
+        cards = ",".join((device.gpu_uuid, *device.neighbours.values()))
         return await cls._start(
-            options, threads, _environment(device.gpu_uuid), _log_path(log_folder, device)
+            options, threads, _environment(cards), _log_path(log_folder, device)
         )
 
     @classmethod
@@ -144,7 +147,10 @@ class WorkerProcess:
         with contextlib.suppress(OSError):  # then it keeps its log's name
             _set_aside(log_path)
             self._log_path = self._log_path.replace(log_path)
-        self.send(TakeOver(device.torch_device, device.gpu_uuid, device.total_bytes))
+        order = TakeOver(
+            device.torch_device, device.gpu_uuid, device.total_bytes, device.neighbours
+        )
+        self.send(order)
 
     def send(self, order: ToWorker, *descriptors: int) -> None:
         """Hands an order to the socket; a dead worker shows in `receive`, not here.
@@ -246,7 +252,7 @@ def _log_path(folder: Path, device: DeviceConfig) -> Path:
 
 
 def _environment(visible_cards: str) -> dict[str, str]:
-    """The server's environment, less its secrets, with this worker's card visible."""
+    """The server's environment, less its secrets, with these cards visible: this worker's first."""
     kept = {name: value for name, value in os.environ.items() if not _SECRET.search(name)}
     return kept | {
         "CUDA_VISIBLE_DEVICES": visible_cards,

@@ -51,6 +51,7 @@ class Engine:
                 versions=self._versions,
                 bus_bytes_per_s=bus_bytes_per_s(self._device.torch_device),
                 compiles=self._compiling.possible,
+                neighbours=self._mover.neighbours,
             )
         )
         cache_may_hold_memory = False

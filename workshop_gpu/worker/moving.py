@@ -99,6 +99,11 @@ class Mover:
         return self._previews.setdefault(model.source.path, PreviewMap())
 
     @property
+    def neighbours(self) -> tuple[str, ...]:
+        """The other devices whose memory models may use."""
+        return self._neighbours.names
+
+    @property
     def weights_bytes(self) -> int:
         """What all models take on the device together."""
         return self._loader.resident_bytes

@@ -265,7 +265,7 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
     """The process has imported everything and its device answers.
 
     `bus_bytes_per_s` is how fast registered host memory comes to the device; 0: not measured.
-    `compiles`: it can compile blocks.
+    `compiles`: it can compile blocks. `neighbours`: other devices whose memory it can use.
     """
 
     pid: int
@@ -275,6 +275,7 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
     versions: dict[str, str]
     bus_bytes_per_s: float = 0.0
     compiles: bool = False
+    neighbours: tuple[str, ...] = ()
 
 
 class Loading(msgspec.Struct, frozen=True, tag="loading"):
