@@ -104,6 +104,18 @@ def test_a_worker_dies_with_its_parent_even_while_the_socket_lives() -> None:
     ours.close()
 
 
+def test_a_process_whose_parent_ended_before_it_asked_ends_itself() -> None:
+    script = (
+        "import os, sys; from workshop_gpu.worker.lifeline import die_with_parent; "
+        "die_with_parent(os.getppid()); print('has its parent', flush=True); "
+        "die_with_parent(os.getpid()); print('has none, and lives on')"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, timeout=ANSWER_S, check=False
+    )
+    assert (ended.returncode, ended.stdout) == (1, b"has its parent\n")
+
+
 @pytest.mark.parametrize(
     "options", [["--device", "tpu"], ["--device", "cpu"], []], ids=["unknown", "no size", "none"]
 )

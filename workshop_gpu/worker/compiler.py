@@ -47,8 +47,9 @@ class Task(msgspec.Struct, frozen=True):
 
 
 def main() -> None:
-    """One task. The exit status is 0 unless the model itself could not be built."""
-    die_with_parent()
+    """One task for the worker with the process id that is the argument. The exit status is 0 unless
+    the model itself could not be built."""
+    die_with_parent(int(sys.argv[1]))
     warnings.simplefilter("ignore")
     task = msgspec.json.decode(sys.stdin.buffer.read(), type=Task)
     told, sys.stdout = sys.stdout, sys.stderr  # what the libraries print is no answer

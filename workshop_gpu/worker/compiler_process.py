@@ -15,7 +15,7 @@ from workshop_gpu.worker.compilers import EAGER
 from workshop_gpu.worker.twins import Twin
 
 _LOWEST_PRIORITY = 19
-_COMMAND = (sys.executable, "-m", "workshop_gpu.worker.compiler")
+_COMMAND = (sys.executable, "-m", "workshop_gpu.worker.compiler", str(os.getpid()))
 
 
 class CompilerProcess:

@@ -6,17 +6,26 @@ so that no orphan keeps VRAM. Elsewhere the socket alone must do.
 """
 
 import ctypes
+import os
 import signal
 import sys
 
 _PR_SET_PDEATHSIG = 1
 
 
-def die_with_parent() -> bool:
+def die_with_parent(parent: int | None = None) -> bool:
     """Ask the kernel to kill this process when the thread that started it ends.
 
-    Returns whether the kernel will. A parent that died before this call is noticed by the socket.
+    Returns whether the kernel will. A parent that died before this call is noticed by the socket;
+    where there is none, `parent` is its process id, and this one ends if it has another by now.
     """
+    asked = _ask_the_kernel()
+    if parent is not None and os.getppid() != parent:
+        os._exit(1)
+    return asked
+
+
+def _ask_the_kernel() -> bool:
     if not sys.platform.startswith("linux"):
         return False
     try:
