@@ -37,8 +37,8 @@ def against_peers(rows: Sequence[Row], *, bars: bool) -> Iterator[Row]:
         if fitting:
             said = f"{name}, times ours at no more memory"
             yield _judged(said, step_s / min(fitting), PEER_BAR if bars else None)
-    # Staged encoders can be wider than half of a denoiser: where that stays meanwhile, the peak is
-    # so high that a peer could keep the whole denoiser. The bar is for what needs least.
+    # Staged encoders beside half of a denoiser can need as much as the whole denoiser, which a peer
+    # could then keep. The bar is for what needs least.
     for name, bar in ((HALF, None), (HALF_LOW, COMPILED_BAR if bars else None)):
         step_s, peak = found.get(name + COMPILED, (0.0, 0.0))
         fitting = [each_s for each_s, at in peers.values() if at <= peak * EQUAL_PEAK]
