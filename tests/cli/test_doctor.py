@@ -87,6 +87,9 @@ def test_a_gpu_names_its_memory_and_who_has_it():
     assert levels(findings.of_gpus(full)) == [Level.FINE, Level.NOTE]
     assert "python (pid 4711, 60.0 GB)" in texts(findings.of_gpus(full))
     assert "78.0 GB free" in texts(findings.of_gpus(free))
+    apart = a_machine(driver="560.1", gpus=(H100, H100), gpus_apart=((0, 1),))
+    assert levels(findings.of_gpus(apart))[-1] is Level.NOTE
+    assert "cuda:0 and cuda:1 cannot read" in texts(findings.of_gpus(apart))
 
 
 def test_a_missing_package_stops_images_and_says_what_to_install():

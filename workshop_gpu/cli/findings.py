@@ -106,6 +106,12 @@ def of_gpus(machine: Machine) -> Iterator[Finding]:
     yield Finding(Level.FINE, f"NVIDIA driver {machine.driver}")
     for gpu in machine.gpus:
         yield _of_gpu(gpu, machine)
+    for one, other in machine.gpus_apart:
+        yield Finding(
+            Level.NOTE,
+            f"cuda:{one} and cuda:{other} cannot read each other's memory",
+            "As a swap device either works all the same, but no faster than host memory.",
+        )
 
 
 def _of_gpu(gpu: GPU, machine: Machine) -> Finding:

@@ -93,6 +93,8 @@ class Machine(msgspec.Struct, frozen=True):
     """pictures of jobs, in the data folder"""
     broken_journals: tuple[str, ...] = ()
     """names of journals that were set aside"""
+    gpus_apart: tuple[tuple[int, int], ...] = ()
+    """pairs of GPUs that cannot read each other's memory"""
 
 
 def read_machine() -> Machine:
@@ -120,6 +122,7 @@ def read_machine() -> Machine:
         data_free_bytes=_free_bytes(data),
         kept_images_bytes=sum(each.bytes for each in ImageStore(data / "images").look().values()),
         broken_journals=tuple(sorted(path.name for path in data.glob("*.broken-*.sqlite3"))),
+        gpus_apart=tuple(gpu_readings.gpus_apart()),
     )
 
 

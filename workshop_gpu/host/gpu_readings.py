@@ -2,9 +2,13 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import combinations
 
 import msgspec
 import pynvml
+
+_READS = 0
+"""NVML_P2P_CAPS_INDEX_READ, which in pynvml is a tuple by mistake."""
 
 
 class GPU(msgspec.Struct, frozen=True):
@@ -74,4 +78,19 @@ def gpu_processes() -> list[GPUProcess]:
                 for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle):
                     used = process.usedGpuMemory
                     found.append(GPUProcess(index, int(process.pid), int(used or 0)))
+    return found
+
+
+def gpus_apart() -> list[tuple[int, int]]:
+    """Pairs of cards that cannot read each other's memory: what goes between them goes through the
+    host. Where the driver does not tell, none."""
+    found: list[tuple[int, int]] = []
+    with _nvml() as present:
+        count = pynvml.nvmlDeviceGetCount() if present else 0
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
+        for one, other in combinations(range(count), 2):
+            with suppress(pynvml.NVMLError):
+                status = pynvml.nvmlDeviceGetP2PStatus(handles[one], handles[other], _READS)
+                if status != pynvml.NVML_P2P_STATUS_OK:
+                    found.append((one, other))
     return found
