@@ -158,7 +158,7 @@ def source_for(state: State, model: str, device: Device | None = None) -> tuple[
         return "", 0
     if device is None:
         return name, swap.ledger.most_bytes
-    if name not in device.neighbours:
+    if swap is device or name not in device.neighbours:
         return "", 0
     return name, room_on(state, swap, device, model)
 
