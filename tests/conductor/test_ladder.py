@@ -466,26 +466,6 @@ def test_a_cap_that_holds_no_rung_is_refused_before_anything_moves() -> None:
     assert not made.orders
 
 
-def test_what_two_models_share_is_not_won_back_by_placing_one_of_them_otherwise() -> None:
-    made = stage(laddered(), laddered("middle"), gb=60)
-    shared = events.PartBytes("the same encoders", 10 * GB)
-    for name in ("large", "middle"):
-        weights = sum(role.size_bytes for role in SIZES[name])
-        made.submit(name)
-        made.take_order("gpu0", "load")
-        made.tell(events.SlotLoaded("gpu0", name, weights, 1.0, parts=(shared,), roles=SIZES[name]))
-        made.answer()
-    made.foreign(22)
-    job = msgspec.structs.replace(made.job_submitted("large"), placement="streamed")
-    made.tell(job)
-    while made.orders:
-        _work(made, "gpu0")
-        assert made.free_gb() >= 0
-    made.foreign(0)
-    made.settle()
-    assert made.state(job.job) == "done"
-
-
 def test_tiling_is_refused_for_a_model_without_a_vae() -> None:
     facts = msgspec.structs.replace(laddered(), roles=LARGE[:2])
     made = stage(facts)

@@ -185,7 +185,8 @@ class Placing:
         found = allowed(
             plans(state, self._model, self._size, room_after(steps, free), device), steps
         )
-        shared = 0 if own_bytes else self._shared_bytes(device)
+        # A move brings what it shares once more: what is there stays with the others.
+        shared = 0 if self._model in device.slots else self._shared_bytes(device)
         for plan in lowest_first(found) if device.in_safe_mode else found:
             if memory.max_vram_bytes and plan.needed_bytes > memory.max_vram_bytes:
                 continue
