@@ -74,6 +74,24 @@ def test_it_says_whether_blocks_are_compiled_and_reckons_so() -> None:
     assert "Its blocks are compiled." in repr(PlanTable(after))
 
 
+def test_with_a_lora_a_job_is_reckoned_as_it_is_drawn_without_compiled_blocks() -> None:
+    made = compiled_and_drawn()
+    lora = Size(MEGAPIXEL, 1, 28, beside_bytes=GB // 10)
+    resident = made.conductor.plan("large", lora).rungs[0]
+    assert (resident.expected_s, resident.compiled) == (PLAIN_S, False)
+    for beside_bytes, run_s in ((0, COMPILED_S), (GB // 10, PLAIN_S)):
+        made = compiled_and_drawn()
+        asked = made.job_submitted("large")
+        made.tell(msgspec.structs.replace(asked, beside_bytes=beside_bytes))
+        behind = made.submit("large")
+        (wait_s,) = (
+            view.expected_wait_s
+            for view in made.conductor.snapshot(made.now).jobs
+            if view.job == behind
+        )
+        assert wait_s == pytest.approx(run_s, abs=2.0)
+
+
 def test_what_streams_is_as_fast_as_a_compiled_step_or_the_bus_allow() -> None:
     plain, compiled = compiling_stage(), compiled_and_drawn()
     drawn(plain, PLAIN_S)

@@ -116,7 +116,8 @@ def question_for(
     room_bytes -= memory.min_free_bytes
     if memory.max_vram_bytes:
         room_bytes = min(room_bytes, memory.max_vram_bytes)
-    compiled = reckons_compiled(state, model, device)
+    # A LoRA's layers are in the blocks: with it, jobs are drawn by those that are not compiled.
+    compiled = not size.beside_bytes and reckons_compiled(state, model, device)
     bus = (device.bus_bytes_per_s if device else 0.0) or estimates.bus_bytes_per_s()
     plain = _speeds(estimates, model, size, bus, compiled=False)
     weights_bytes = sum(role.size_bytes for role in roles)

@@ -463,7 +463,7 @@ class State:
             request.steps,
             request.batch * batch,
             placement.name,
-            compiled,
+            compiled and not request.beside_bytes,
         )
 
     def placement_of(self, model: str) -> Placement:
