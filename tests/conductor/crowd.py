@@ -277,7 +277,7 @@ class Crowd(RuleBasedStateMachine):
             keep_warm_s={"short": 0.0, "at once": -1.0}.get(change, 900.0),
             on_disk=model != FAR or model not in self.facts or self.facts[model].on_disk,
             memory=MemorySettings(
-                placement="staged" if change == "name" else "auto",
+                placement={"name": "staged", "swap": "swap-encoders"}.get(change, "auto"),
                 max_vram_bytes=25 * GB if change == "cap" else 0,
                 swap_device="gpu1" if change == "swap" else "",
             ),
