@@ -70,7 +70,7 @@ class RunningKernel:
 
     def shut_down(self) -> None:
         self._client.stop_channels()
-        with contextlib.suppress(httpx.HTTPStatusError):
+        with contextlib.suppress(httpx.HTTPError):  # it, or its server, is gone
             self._http.delete(f"api/kernels/{self.id}").raise_for_status()
 
     def __enter__(self) -> Self:

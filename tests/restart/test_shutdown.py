@@ -7,6 +7,7 @@ from pathlib import Path
 
 import psutil
 
+from tests.api.kernels import RunningKernel
 from tests.api.people import Person
 from tests.serverprocess import ServerProcess
 
@@ -47,3 +48,19 @@ def test_a_busy_server_with_a_stopped_worker_ends_in_time_and_its_jobs_wait_on(
             assert set(states.values()) <= {"queued", "running", "done"}, states
             for job in jobs:
                 again.http.delete(f"api/jobs/{job}")
+
+
+def test_what_kernels_wait_for_waits_for_the_next_start_too(tmp_path: Path) -> None:
+    """Jupyter ends the kernels of a server that it stops, but the notebooks are opened again."""
+    server = ServerProcess(("cpu:60MB",), folder=tmp_path)
+    with server:
+        with RunningKernel(server) as kernel, kernel.person() as asked:
+            until_all_are_ready(asked)
+            jobs = [asked.submit(model="shapes", steps=60)["id"] for _ in range(2)]
+            server.end()
+        server.start()
+        with Person(server, "ann") as instructor:
+            listed = instructor.get("api/jobs?all=1")["jobs"]
+            states = {job["id"]: job["state"] for job in listed}
+            assert set(states) == set(jobs)
+            assert set(states.values()) <= {"queued", "running", "done"}, states
