@@ -68,6 +68,14 @@ class Person:
                 return event
         raise AssertionError("the stream ended")
 
+    def until_ready(self) -> None:
+        """Waits until all devices have their workers."""
+
+        def all_are_ready(_: dict[str, Any]) -> bool:
+            return {each["state"] for each in self.get("api/status")["devices"]} == {"ready"}
+
+        self.until(all_are_ready)
+
     def ended(self, job: str) -> dict[str, Any]:
         """Waits for the end of one of one's jobs and returns it."""
 

@@ -19,17 +19,12 @@ def workers(server: ServerProcess) -> list[psutil.Process]:
     return [child for child in children if "workshop_gpu.worker" in child.cmdline()]
 
 
-def until_all_are_ready(person: Person) -> None:
-    while {each["state"] for each in person.get("api/status")["devices"]} != {"ready"}:
-        person.until(lambda event: event["event"] == "device")
-
-
 def test_a_busy_server_with_a_stopped_worker_ends_in_time_and_its_jobs_wait_on(
     tmp_path: Path,
 ) -> None:
     server = ServerProcess(("cpu:60MB",), folder=tmp_path)
     with server, Person(server, "ann") as ann:
-        until_all_are_ready(ann)
+        ann.until_ready()
         jobs = [ann.submit(model="shapes", steps=90)["id"] for _ in range(2)]
         stream = ann.events()
         next(stream)
@@ -55,7 +50,7 @@ def test_what_kernels_wait_for_waits_for_the_next_start_too(tmp_path: Path) -> N
     server = ServerProcess(("cpu:60MB",), folder=tmp_path)
     with server:
         with RunningKernel(server) as kernel, kernel.person() as asked:
-            until_all_are_ready(asked)
+            asked.until_ready()
             jobs = [asked.submit(model="shapes", steps=60)["id"] for _ in range(2)]
             server.end()
         server.start()

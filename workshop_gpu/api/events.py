@@ -34,6 +34,7 @@ class EventsHandler(WorkshopHandler):
     """The stream; it lasts until the reader goes or the server stops."""
 
     _gone = False
+    _pictures_bytes = 0
 
     def initialize(self) -> None:
         self._counted = contextlib.ExitStack()
