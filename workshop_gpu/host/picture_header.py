@@ -1,12 +1,18 @@
-"""What the first bytes of a picture say, without decoding it: its format, its size, its turn."""
+"""What the first bytes of a picture say, without decoding it: its format, its size, its turn.
+
+Pillow is imported with the first picture: the server's start need not wait for it.
+"""
 
 import io
 import warnings
+from typing import TYPE_CHECKING
 
 import msgspec
-from PIL import Image, UnidentifiedImageError
 
 from workshop_gpu.conductor.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 MOST_BYTES = 25_000_000
 MOST_PIXELS = 40_000_000
@@ -29,6 +35,8 @@ class Header(msgspec.Struct, frozen=True):
 def read_header(content: bytes, field: str) -> Header:
     """Refuses what no job can begin with; `field` is what the message calls it. Raises
     InvalidRequest."""
+    from PIL import Image, UnidentifiedImageError
+
     if len(content) > MOST_BYTES:
         raise InvalidRequest(
             field,
@@ -51,7 +59,7 @@ def read_header(content: bytes, field: str) -> Header:
         ) from None
 
 
-def _checked(image: Image.Image, field: str) -> Header:
+def _checked(image: "Image.Image", field: str) -> Header:
     width, height = image.size
     if width * height > MOST_PIXELS:
         raise _too_many_pixels(field)

@@ -2,8 +2,6 @@
 
 import io
 
-from PIL import Image
-
 from workshop_gpu.conductor.errors import InvalidRequest
 from workshop_gpu.host.picture_header import FORMATS
 
@@ -15,6 +13,8 @@ def transparent_as_white(content: bytes, field: str) -> bytes | None:
 
     The picture's header has been looked at. Blocking; raises InvalidRequest.
     """
+    from PIL import Image
+
     try:
         with Image.open(io.BytesIO(content), formats=FORMATS) as image:
             if "A" not in image.getbands() and "transparency" not in image.info:
