@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
+from tests.conductor.laddered import laddered, loaded
 from tests.conductor.staging import GB, MEGAPIXEL, Stage, stage
-from tests.conductor.test_ladder import laddered, loaded
 from workshop_gpu.client.plans import PlanTable
 from workshop_gpu.conductor import events
 from workshop_gpu.conductor.errors import DeviceUnknown, ModelUnknown

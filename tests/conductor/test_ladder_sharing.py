@@ -2,8 +2,8 @@
 
 import msgspec
 
+from tests.conductor.laddered import SIZES, laddered, loaded
 from tests.conductor.staging import GB, Stage, stage
-from tests.conductor.test_ladder import SIZES, laddered, loaded
 from workshop_gpu.conductor import effects, events
 from workshop_gpu.conductor.rungs import ROLES
 

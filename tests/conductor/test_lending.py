@@ -3,8 +3,8 @@ there. Every byte is in that GPU's account, and whoever works there comes first.
 
 import pytest
 
+from tests.conductor.laddered import laddered, loaded, ordered
 from tests.conductor.staging import GB, MEGAPIXEL, Stage, stage
-from tests.conductor.test_ladder import laddered, loaded, ordered
 from workshop_gpu.conductor import effects, events
 from workshop_gpu.conductor.memory_settings import MemorySettings
 from workshop_gpu.conductor.planning import Size

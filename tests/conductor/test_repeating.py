@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
+from tests.conductor.laddered import laddered, loaded, ordered
 from tests.conductor.staging import GB, MEGAPIXEL, Stage, stage
-from tests.conductor.test_ladder import laddered, loaded, ordered
 from workshop_gpu.conductor import events
 from workshop_gpu.conductor.ladder import RUNGS
 from workshop_gpu.conductor.memory_settings import MemorySettings

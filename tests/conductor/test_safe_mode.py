@@ -1,7 +1,7 @@
 """After two workers in a row a device is careful: little on it, one thing at a time."""
 
+from tests.conductor.laddered import LARGE, laddered
 from tests.conductor.staging import Stage, stage
-from tests.conductor.test_ladder import LARGE, laddered
 from workshop_gpu.conductor import effects, events
 from workshop_gpu.conductor.memory_settings import MemorySettings
 from workshop_gpu.conductor.rungs import RESIDENT, Placement

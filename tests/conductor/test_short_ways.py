@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.conductor import crowd
+from tests.conductor.laddered import laddered, loaded
 from tests.conductor.staging import Stage
-from tests.conductor.test_ladder import laddered, loaded
 from tests.conductor.thorough import Twins
 from workshop_gpu.conductor import events
 from workshop_gpu.conductor.errors import WorkshopError

@@ -1,0 +1,164 @@
+"""What may be said of a model's memory: rungs by name, caps, swap spaces; what is refused."""
+
+import msgspec
+import pytest
+
+from tests.conductor.laddered import LARGE, laddered, loaded, ordered
+from tests.conductor.staging import GB, MEGAPIXEL, Stage, stage
+from workshop_gpu.conductor import effects, events
+from workshop_gpu.conductor.learned import Learned
+from workshop_gpu.conductor.memory_settings import MemorySettings
+from workshop_gpu.conductor.policy import Policy
+from workshop_gpu.conductor.rungs import ENCODERS, RESIDENT, ROLES, VAE, Placement
+
+
+@pytest.mark.parametrize(
+    ("name", "placement"),
+    [
+        ("cond_only", Placement(staged=(ENCODERS,))),
+        ("aggressive", Placement(staged=ROLES)),
+        ("cpu-encoders", Placement(on_cpu=(ENCODERS,))),
+        ("streamed-encoders", Placement(staged=(VAE,), streamed=(ENCODERS,))),
+        ("none", RESIDENT),
+    ],
+)
+def test_a_catalogue_may_name_the_rung(name: str, placement: Placement) -> None:
+    made = stage(laddered(memory=MemorySettings(placement=name)))
+    made.submit("large")
+    assert ordered(made) == placement
+
+
+def test_an_instructor_may_name_the_rung_while_the_server_runs() -> None:
+    made = stage(laddered())
+    made.tell(events.PolicyChanged(Policy(placements={"large": "aggressive"})))
+    made.submit("large")
+    assert ordered(made) == Placement(staged=ROLES)
+    loaded(made)
+    made.answer()
+    made.tell(events.PolicyChanged(Policy(placements={"large": "resident"})))
+    made.tell(events.EvictionAsked("large"))
+    made.answer()
+    made.submit("large")
+    assert ordered(made) == RESIDENT, "it counts from the next load on"
+
+
+def test_virtual_vram_is_streamed_though_there_is_room() -> None:
+    made = stage(laddered(memory=MemorySettings(virtual_vram_bytes=8 * GB, prefetch=2)))
+    made.submit("large")
+    assert ordered(made).streamed_bytes == 8 * GB
+    assert ordered(made).buffers == 3
+
+
+def test_the_swap_space_is_what_the_buffers_hold() -> None:
+    made = stage(laddered(memory=MemorySettings(swap_space_bytes=900_000_000, prefetch=2)), gb=24)
+    made.submit("large")
+    assert (ordered(made).buffers, ordered(made).buffer_bytes) == (3, 300_000_000)
+
+
+def test_a_cap_is_a_smaller_card() -> None:
+    made = stage(laddered(memory=MemorySettings(max_vram_bytes=16 * GB)))
+    made.submit("large")
+    loaded(made)
+    held = {holder.kind: holder.bytes for holder in _holders(made)}
+    assert held["weights"] + held["working"] <= 16 * GB
+
+
+def _holders(made: Stage) -> tuple[effects.Holder, ...]:
+    return made.conductor.snapshot(made.now).devices[0].holders
+
+
+@pytest.mark.parametrize(
+    ("memory", "field", "facts"),
+    [
+        (MemorySettings(virtual_vram_bytes=20 * GB), "virtual_vram_gb", "most_bytes"),
+        (MemorySettings(swap_device="gpu7"), "swap_device", ""),
+        (MemorySettings(swap_device="gpu0"), "swap_device", ""),
+        (MemorySettings(swap_space_bytes=100 * GB), "swap_space_gb", "most_bytes"),
+        (MemorySettings(swap_space_bytes=GB // 10), "swap_space_gb", "least_bytes"),
+        (
+            MemorySettings(swap_space_bytes=GB // 5, max_vram_bytes=GB // 8),
+            "max_vram_gb",
+            "least_bytes",
+        ),
+        (MemorySettings(max_vram_bytes=GB // 2), "max_vram_gb", "least_bytes"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused_with_the_number_that_would_do(
+    memory: MemorySettings, field: str, facts: str
+) -> None:
+    made = stage(laddered(memory=memory))
+    report = made.refused(made.job_submitted("large"))
+    assert (report.kind, report.facts["field"]) == ("invalid_placement", field)
+    assert not facts or facts in report.facts
+    assert not made.orders
+
+
+def test_what_a_model_cannot_do_is_not_ordered_again_and_again() -> None:
+    """The worker leaves out slices that the model does not have, and says so."""
+    made = stage(laddered(memory=MemorySettings(placement="sliced")))
+    made.submit("large")
+    load = made.take_order("gpu0", "load")
+    assert isinstance(load, effects.LoadModel)
+    done = msgspec.structs.replace(load.placement, sliced=False)
+    made.tell(events.SlotLoaded("gpu0", "large", 5 * GB, 1.0, placement=done))
+    assert made.order().startswith("run")
+
+
+def test_a_cap_that_holds_no_rung_is_refused_before_anything_moves() -> None:
+    made = stage(laddered(memory=MemorySettings(max_vram_bytes=GB)))
+    report = made.refused(made.job_submitted("large", pixels=4 * MEGAPIXEL))
+    assert report.facts["field"] == "max_vram_gb"
+    assert not made.orders
+
+
+def test_tiling_is_refused_for_a_model_without_a_vae() -> None:
+    facts = msgspec.structs.replace(laddered(), roles=LARGE[:2])
+    made = stage(facts)
+    request = msgspec.structs.replace(made.job_submitted("large"), placement="tiled")
+    report = made.refused(request)
+    assert report.kind == "invalid_placement"
+
+
+@pytest.mark.parametrize(
+    ("lacks", "rung", "instead"),
+    [
+        ("tiled", "tiled", "staged-streamed"),
+        ("tiled", "tiled-streamed", "staged-streamed"),
+        ("sliced", "sliced", "cpu-encoders-streamed"),
+    ],
+)
+def test_a_rung_that_the_model_is_known_not_to_have_is_refused_with_one_that_it_has(
+    lacks: str, rung: str, instead: str
+) -> None:
+    made = stage(msgspec.structs.replace(laddered(), lacks=(lacks,)))
+    report = made.refused(msgspec.structs.replace(made.job_submitted("large"), placement=rung))
+    assert (report.kind, report.facts["field"]) == ("invalid_placement", "placement")
+    assert instead in report.message
+    assert not made.orders
+
+
+def test_what_the_worker_saw_that_a_model_cannot_do_is_remembered() -> None:
+    made = stage(laddered())
+    job = msgspec.structs.replace(made.job_submitted("large"), placement="tiled")
+    made.tell(job)
+    load = made.take_order("gpu0", "load")
+    assert isinstance(load, effects.LoadModel)
+    done = msgspec.structs.replace(load.placement, tiled=False)
+    weights = sum(role.size_bytes for role in LARGE)
+    made.tell(
+        events.SlotLoaded(
+            "gpu0", "large", weights, 1.0, placement=done, roles=LARGE, lacks=("tiled",)
+        )
+    )
+    made.answer()
+    assert made.state(job.job) == "done"
+    later = msgspec.structs.replace(made.job_submitted("large"), placement="tiled")
+    assert made.refused(later).kind == "invalid_placement"
+    learned = msgspec.json.decode(msgspec.json.encode(made.conductor.learned()), type=Learned)
+    assert learned.weights["large"].lacks == ("tiled",)
+
+
+def test_an_unknown_rung_is_refused_with_those_that_there_are() -> None:
+    made = stage(laddered())
+    request = msgspec.structs.replace(made.job_submitted("large"), placement="turbo")
+    assert "staged-encoders" in made.refused(request).message
