@@ -168,6 +168,23 @@ def test_a_pinned_model_that_was_evicted_on_request_returns_when_somebody_asks_f
     assert room.slot("a").pinned
 
 
+def test_a_pinned_model_that_somebody_asks_for_before_it_has_left_stays() -> None:
+    room = stage(model("a", pinned=True), model("b", gb=10), model("c", gb=10))
+    room.answer()
+    room.load("b")
+    running = room.submit("b", "bob")
+    room.tell(events.ModelWanted("c"))
+    room.tell(events.EvictionAsked("a"))  # it cannot leave yet
+    job = room.submit("a")
+    room.answer(which="load")
+    assert room.orders_of() == [f"run {running}"]
+    room.answer()
+    assert room.orders_of() == [f"run {job}"]
+    room.answer()
+    assert room.orders_of() == []
+    assert room.slot("a").pinned
+
+
 def test_a_load_that_an_instructor_no_longer_wants_leaves_when_it_has_ended() -> None:
     room = stage()
     room.tell(events.ModelWanted("a"))

@@ -137,11 +137,14 @@ class Requests:
             slot.leaves_because = ""
 
     def _demand(self, name: str, now: float) -> None:
-        """Somebody asks for the model: a paused pin holds again, and a failed download or load
-        is tried again, unless others are waiting for another try already, or it failed just
-        now."""
-        if self._state.models[name].pin_paused:
-            self._state.models[name].pin_paused = False
+        """Somebody asks for the model: a paused pin holds again, so that what was told to leave
+        stays; and a failed download or load is tried again, unless others are waiting for another
+        try already, or it failed just now."""
+        model = self._state.models[name]
+        if model.pin_paused:
+            model.pin_paused = False
+            if model.pinned:
+                self._stay(name)
             for slot in self._state.slots(name, *SlotState):
                 self._state.touch(slot.device)
         self._state.models[name].fetch_failed = False
