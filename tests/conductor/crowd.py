@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.conductor.offered import FAR, PHASES, SIZES, fact, honest_reading, loaded
 from tests.conductor.outside import Outside
-from tests.conductor.promises import check
+from tests.conductor.promises import check, nothing_is_held_at_rest
 from tests.conductor.staging import GB
 from workshop_gpu.conductor import effects, events
 from workshop_gpu.conductor.conductor import Conductor, Settings
@@ -23,7 +23,7 @@ from workshop_gpu.conductor.errors import (
 )
 from workshop_gpu.conductor.memory_settings import MemorySettings
 from workshop_gpu.conductor.policy import Policy
-from workshop_gpu.conductor.states import Priority, SlotState
+from workshop_gpu.conductor.states import Priority
 
 DEVICES = ("gpu0", "gpu1")
 PEOPLE = ("ada", "bob", "cleo")
@@ -477,11 +477,7 @@ class Crowd(RuleBasedStateMachine):
         assert not self.out.living, f"waits for ever: {self.conductor.snapshot(self.now).jobs}"
         seen = self.conductor.snapshot(self.now)
         check(seen, self.out)
-        # A model whose every component is staged has nothing on the device that could be freed.
-        left = [each for each in seen.slots if each.state is SlotState.LEAVING and each.bytes]
-        kinds = {holder.kind for device in seen.devices for holder in device.holders}
-        assert not kinds & {"working", "reservation"}
-        assert ("freeing" in kinds) == bool(left)
+        nothing_is_held_at_rest(seen)
 
     def everybody_works(self) -> None:
         for device in self.devices:

@@ -35,6 +35,15 @@ def nothing_was_given_that_was_not_there(seen: effects.Snapshot, outside: Outsid
     outside.granted_to.clear()
 
 
+def nothing_is_held_at_rest(seen: effects.Snapshot) -> None:
+    """Of the quiet at the end, when all jobs have ended."""
+    # A model whose every component is staged has nothing on the device that could be freed.
+    left = [each for each in seen.slots if each.state is SlotState.LEAVING and each.bytes]
+    kinds = {holder.kind for device in seen.devices for holder in device.holders}
+    assert not kinds & {"working", "reservation"}
+    assert ("freeing" in kinds) == bool(left)
+
+
 def no_job_is_lost_or_answered_twice(seen: effects.Snapshot, outside: Outside) -> None:
     living = {view.job: view for view in seen.jobs}
     assert len(living) == len(seen.jobs)
