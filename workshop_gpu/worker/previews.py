@@ -5,6 +5,9 @@ patch of the picture. So one linear map from a cell's channels to the patch's pi
 least squares to finished pictures of the same model, stands in for the decoder at about a
 thousandth of its cost. No tables for known models are needed, and none are downloaded. Before the
 first finished picture the map is fitted to one decode of random smooth latents.
+
+The algebra is torch's: numpy's brings a pool of threads of its own, which go on turning for some
+30 ms after each product and on the CPU take that time from the model.
 """
 
 import io
@@ -49,7 +52,7 @@ class PreviewMap:
     def __init__(self) -> None:
         self._prior: _Example | None = None
         self._examples: deque[_Example] = deque(maxlen=_MOST_EXAMPLES)
-        self._fitted: dict[tuple[int, int], Array] = {}
+        self._fitted: dict[tuple[int, int], torch.Tensor] = {}
 
     @property
     def untouched(self) -> bool:
@@ -81,8 +84,8 @@ class PreviewMap:
         weights = self._weights(channels, patch)
         if weights is None:
             return b""
-        patches = np.clip(_with_one(cells.reshape(-1, channels)) @ weights, 0, 1)
-        pixels = patches.reshape(rows, columns, patch, patch, 3).swapaxes(1, 2)
+        patches = (torch.from_numpy(_with_one(cells.reshape(-1, channels))) @ weights).clamp(0, 1)
+        pixels = patches.numpy().reshape(rows, columns, patch, patch, 3).swapaxes(1, 2)
         pixels = pixels.reshape(rows * patch, columns * patch, 3)
         image = Image.fromarray((pixels * 255).round().astype(np.uint8))
         scale = min(1.0, LONGEST_SIDE / max(height, width))
@@ -93,7 +96,7 @@ class PreviewMap:
         image.save(file, "JPEG", quality=_JPEG_QUALITY)
         return file.getvalue()
 
-    def _weights(self, channels: int, patch: int) -> Array | None:
+    def _weights(self, channels: int, patch: int) -> torch.Tensor | None:
         """The fitted map, (channels + 1) x (3 patch²); None where no example has these channels."""
         key = (channels, patch)
         if key not in self._fitted:
@@ -145,7 +148,7 @@ def _cells(latents: torch.Tensor, height: int, width: int) -> Array | None:
     return array if np.isfinite(array).all() else None
 
 
-def _fit(examples: list[_Example], patch: int) -> Array:
+def _fit(examples: list[_Example], patch: int) -> torch.Tensor:
     """Least squares with a little ridge, over all examples."""
     inputs, outputs = [], []
     for example in examples:
@@ -156,10 +159,14 @@ def _fit(examples: list[_Example], patch: int) -> Array:
         stride = max(1, rows * columns // _MOST_CELLS)
         inputs.append(_with_one(example.cells.reshape(-1, channels)[::stride]))
         outputs.append(patches.reshape(rows * columns, -1)[::stride])
-    known, wanted = np.concatenate(inputs), np.concatenate(outputs)
+    known = torch.from_numpy(np.concatenate(inputs))
+    wanted = torch.from_numpy(np.concatenate(outputs))
     gram = known.T @ known
-    ridge = _RIDGE * float(np.trace(gram)) / len(gram)
-    return np.linalg.solve(gram + ridge * np.eye(len(gram), dtype=np.float32), known.T @ wanted)
+    ridge = _RIDGE * float(gram.trace()) / len(gram)
+    weights: torch.Tensor = torch.linalg.solve(
+        gram + ridge * torch.eye(len(gram)), known.T @ wanted
+    )
+    return weights
 
 
 def _with_one(cells: Array) -> Array:
