@@ -104,7 +104,8 @@ def on_cards(bench: Bench, options: argparse.Namespace) -> None:
     """The planner's choices on cards of several sizes."""
     sizes = options.card or (SMALL_CARDS if bench.small else CARDS)
     device = "cpu:500MB" if bench.small else "cuda:0"
-    for row in cards(bench.folder, device, sizes, options.jobs, bench.side, bench.steps):
+    models = {"large": bench.folder, "turbo": bench.sibling}
+    for row in cards(models, device, sizes, options.jobs, bench.side, bench.steps):
         bench.add(row)
 
 
@@ -122,6 +123,23 @@ def together(bench: Bench, folder: Path) -> None:
         bench.add(row)
 
 
+def measure(bench: Bench, options: argparse.Namespace, folder: Path) -> None:
+    """The part that was asked for."""
+    match options.part:
+        case "ours":
+            ours(bench)
+        case "compiled":
+            _compiled(bench)
+        case "second":
+            second(bench)
+        case "peers":
+            peers(bench, options.only)
+        case "cards":
+            on_cards(bench, options)
+        case "together":
+            together(bench, folder)
+
+
 def main() -> int:
     """Measures and publishes; 1 if a bar was missed."""
     parser = argparse.ArgumentParser(description="Measure the rungs of the placement ladder")
@@ -137,19 +155,10 @@ def main() -> int:
     bench = Bench(options)
     with tempfile.TemporaryDirectory() as passing:
         folder = options.results or (Path(passing) if options.small else RESULTS)
-        match options.part:
-            case "ours":
-                ours(bench)
-            case "compiled":
-                _compiled(bench)
-            case "second":
-                second(bench)
-            case "peers":
-                peers(bench, options.only)
-            case "cards":
-                on_cards(bench, options)
-            case "together":
-                together(bench, folder)
+        try:
+            measure(bench, options, folder)
+        except KeyboardInterrupt:  # minutes went into what is there
+            bench.note("The run was broken off.")
         name = "placements" + ("" if options.part == "together" else f"-{options.part}")
         return publish(name, bench.rows, " ".join(bench.notes), folder=folder)
 

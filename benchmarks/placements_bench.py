@@ -27,6 +27,8 @@ class Bench:
     def __init__(self, options: argparse.Namespace) -> None:
         self.small: bool = options.small
         self.folder: Path = ASSETS / "shapes-dit" if options.small else options.folder / "large"
+        sibling = ASSETS / "shapes-dit-turbo" if options.small else options.folder / "turbo"
+        self.sibling: Path = sibling
         self.side = 128 if options.small else 1024
         self.steps: int = 4 if options.small else options.steps
         self.kind = "cpu" if options.small else "cuda"

@@ -1,9 +1,9 @@
 """The product on cards of several sizes, for the benchmark of placements.
 
 Each card is simulated by `max_vram_gb`. First the planner says which rung it takes and how long a
-job will be there, then jobs are drawn; then come jobs of random sizes while another process takes
-memory of the GPU and gives it back. What was learned on one card is known on the next, as on a
-server that was started again.
+job will be there, then jobs are drawn; then come jobs of random models, sizes and numbers of
+pictures at once while another process takes memory of the GPU and gives it back. What was learned
+on one card is known on the next, as on a server that was started again.
 """
 
 import asyncio
@@ -11,13 +11,12 @@ import random
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.report import Row, at_most, shown
 from workshop_gpu.catalogue.catalogue import Catalogue
-from workshop_gpu.catalogue.spec import ModelSpec
 from workshop_gpu.conductor.errors import WorkshopError
 from workshop_gpu.conductor.explaining import RungView
 from workshop_gpu.conductor.states import DeviceState, JobState
@@ -29,7 +28,9 @@ from workshop_gpu.worker.protocol import GenerateParams
 EXPECTED_BAR = 0.15
 _ANN = Participant("ann", "Ann")
 _SIDES = (512, 768, 1024, 1280)
+_SMALL_SIDES = (64, 96, 128)
 _MOST_AT_ONCE = 4
+_FEW_STEPS = 2
 _BALLAST = """
 import random, sys, time, torch
 most, dice = float(sys.argv[1]), random.Random(5)
@@ -44,12 +45,20 @@ while True:
 
 
 def cards(
-    folder: Path, device: str, gigabytes: Sequence[float], jobs: int, side: int, steps: int
+    models: Mapping[str, Path],
+    device: str,
+    gigabytes: Sequence[float],
+    jobs: int,
+    side: int,
+    steps: int,
 ) -> Iterator[Row]:
-    """Rows for each card; 0 GB is the device as it is, and comes first so that a step is known."""
+    """Rows for each card; 0 GB is the device as it is, and comes first so that a step is known.
+
+    The first of the models is the one whose choice of a rung is looked at.
+    """
     with tempfile.TemporaryDirectory(prefix="workshop-gpu-") as data:
         for size_gb in gigabytes:
-            bench = _Card(folder, device, Path(data), size_gb, side, steps)
+            bench = _Card(models, device, Path(data), size_gb, side, steps)
             yield from asyncio.run(bench.measure(jobs))
 
 
@@ -57,22 +66,32 @@ class _Card:
     """One simulated card."""
 
     def __init__(
-        self, folder: Path, device: str, data: Path, size_gb: float, side: int, steps: int
+        self,
+        models: Mapping[str, Path],
+        device: str,
+        data: Path,
+        size_gb: float,
+        side: int,
+        steps: int,
     ) -> None:
+        self._models = list(models)
         self._device = device
         self._size_gb = size_gb
         self._name = f"{size_gb:g} GB" if size_gb else "no cap"
         self._params = GenerateParams(
             prompt="a red circle", seed=11, steps=steps, guidance=3.0, width=side, height=side
         )
-        models = data / "models.toml"
-        compiles = 'compile = "off"\n' if "compile" in ModelSpec.__struct_fields__ else ""
-        models.write_text(
-            f'[[model]]\nid = "large"\n{compiles}source = {{ folder = "{folder.resolve()}" }}\n'
-            f"memory = {{ max_vram_gb = {size_gb} }}\n"
+        models_file = data / "models.toml"
+        models_file.write_text(
+            "".join(
+                f'[[model]]\nid = "{model}"\ncompile = "off"\n'
+                f'source = {{ folder = "{folder.resolve()}" }}\n'
+                f"memory = {{ max_vram_gb = {size_gb} }}\n"
+                for model, folder in models.items()
+            )
         )
         settings = RuntimeSettings(tuple(find_devices([device])), data)
-        self._runtime = Runtime(settings, Catalogue(models))
+        self._runtime = Runtime(settings, Catalogue(models_file))
 
     async def measure(self, jobs: int) -> list[Row]:
         """What the planner thought and what came of it; then the random jobs."""
@@ -114,19 +133,21 @@ class _Card:
 
     def _chosen(self) -> RungView | None:
         params = self._params
-        plan = self._runtime.plan("large", params.width, params.height, 1, params.steps, None)
+        plan = self._runtime.plan(
+            self._models[0], params.width, params.height, 1, params.steps, None
+        )
         return next((rung for rung in plan.rungs if rung.chosen), None)
 
     async def _random_jobs(self, count: int) -> list[Row]:
         dice, failed, lower = random.Random(7), 0, 0
         for number in range(count):
-            scale = 1 if self._on_card else 8
+            sides = _SIDES if self._on_card else _SMALL_SIDES
             params = GenerateParams(
-                prompt=f"picture {number}", seed=number, steps=4, guidance=3.0,
-                width=dice.choice(_SIDES) // scale, height=dice.choice(_SIDES) // scale,
+                prompt=f"picture {number}", seed=number, steps=_FEW_STEPS, guidance=3.0,
+                width=dice.choice(sides), height=dice.choice(sides),
                 batch=dice.randint(1, _MOST_AT_ONCE),
             )  # fmt: skip
-            record = await self._job(params)
+            record = await self._job(params, dice.choice(self._models))
             view = record.view
             if view is None or view.state is not JobState.DONE:
                 failed += 1
@@ -141,14 +162,14 @@ class _Card:
         ]
 
     async def _drawn(self, params: GenerateParams) -> float:
-        record = await self._job(params)
+        record = await self._job(params, self._models[0])
         view = record.view
         if view is None or view.state is not JobState.DONE:
             raise RuntimeError(f"{self._name}: {view and view.error}")
         return record.seconds_s or 0.0
 
-    async def _job(self, params: GenerateParams) -> JobRecord:
-        record = await self._runtime.submit(_ANN, "large", params)
+    async def _job(self, params: GenerateParams, model: str) -> JobRecord:
+        record = await self._runtime.submit(_ANN, model, params)
         await self._runtime.finished(record.id)
         return record
 
