@@ -94,8 +94,11 @@ class Outside:
                 self.asked_out.add(model)
             case events.ReservationAsked(reservation, kernel=None):
                 self.clearing.add(reservation)
-            case events.MemoryRead(device, _, _, processes):
-                self.others_on = self.others_on - {device} | ({device} if processes else set())
+            case events.MemoryRead(device, used_bytes, ours_bytes, processes):
+                if processes:
+                    self.others_on.add(device)
+                elif used_bytes >= ours_bytes > 0:  # any other reading is not believed
+                    self.others_on.discard(device)
             case events.PolicyChanged(policy):
                 self.policy = policy
             case events.CatalogueChanged(models):

@@ -46,11 +46,12 @@ def test_promises_hold_whatever_happens() -> None:
     cores = len(os.sched_getaffinity(0))
     parts = 4 * cores
     first = secrets.randbelow(1_000_000) if PROFILE == "long" else 1
+    print(f"seeds from {first}")  # of a failure, too
     each = -(-EXAMPLES[PROFILE] * 11 // (10 * parts))  # some end after fewer steps
     with ProcessPoolExecutor(cores, get_context("spawn")) as pool:
         tallies = pool.map(run_part, range(first, first + parts), [each] * parts)
         tally = sum(tallies, Counter())
-    print(f"seeds from {first}:", dict(tally))
+    print(dict(tally))
     assert tally["examples"] >= EXAMPLES[PROFILE]
     assert tally["steps"] >= EXAMPLES[PROFILE] * STEPS
     seen = {kind: tally[kind] / tally["examples"] for kind in LEAST}
