@@ -66,6 +66,8 @@ def _rungs(worker: Any, bench: Bench) -> list[tuple[str, Placement]]:
     for share in SHARES:
         placement = Placement((ENCODERS, VAE), (), int(share * blocks_bytes), BUFFERS)
         found.append((f"{share:.0%} streamed, the others staged", placement))
+    low = Placement((VAE,), (), int(blocks_bytes), BUFFERS, streamed=(ENCODERS,))
+    found.append(("100% streamed, encoders streamed too", low))
     found.append(("everything staged", Placement(staged=ROLES)))
     found.append(("resident, VAE tiled", Placement(tiled=True)))
     return found

@@ -41,7 +41,7 @@ def main() -> int:
 def _measured(options: argparse.Namespace) -> dict[str, float | str]:
     place = PEERS[options.name]
     if options.name.startswith("mmgp"):
-        importlib.import_module("mmgp.offload")  # it wants to be there before the weights are
+        _import_mmgp()
     torch: Any = importlib.import_module("torch")
     diffusers: Any = importlib.import_module("diffusers")
     on_card = options.device == "cuda"
@@ -116,6 +116,20 @@ def _grouped(level: str) -> Place:
             )
 
     return place
+
+
+def _import_mmgp() -> None:
+    """It wants to be there before the weights are, and reads them in a way of its own, which knows
+    nothing of the last argument that transformers gives."""
+    importlib.import_module("mmgp.offload")
+    read: Any = importlib.import_module("mmgp.safetensors2").safe_open
+
+    def read_anyway(*args: Any, backend: str = "", **kwargs: Any) -> Any:
+        return read(*args, **kwargs)
+
+    for name in ("safetensors", "accelerate.utils.modeling", "transformers.modeling_utils"):
+        module: Any = importlib.import_module(name)
+        module.safe_open = read_anyway
 
 
 def _mmgp(profile: int) -> Place:

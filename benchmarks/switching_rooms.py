@@ -48,6 +48,7 @@ async def shared(run: Run) -> None:
         run.add_gb("GPU memory, large and turbo", _device_bytes(run, room))
         denoiser_s = _over_the_bus_s(run, "turbo", DENOISER)
         await _come_beside(run, room, "turbo", 1.2, denoiser_s)
+        _note_pool(run, room, "large and turbo")
         await _while_drawing(run, room)
         await _killed(run, room)
 
@@ -67,6 +68,7 @@ async def unshared(run: Run) -> None:
         await room.evict("other")
         await room.switch("large", "other")  # the first time CUDA registers what comes
         await _come_beside(run, room, "other", 1.15, _over_the_bus_s(run, "large"))
+        _note_pool(run, room, "large and other")
 
 
 async def tight(run: Run) -> None:
@@ -94,9 +96,7 @@ async def tight(run: Run) -> None:
                 wanted = (other, "large") * 2
                 seconds = [await _asked_by_a_job(run, room, model) for model in wanted]
                 run.add(f"{name}, by a job for it", statistics.median(seconds), factor, limit_s)
-            pool = room.runtime.pool.state()
-            used, budget = pool.used_bytes / 1e9, pool.budget_bytes / 1e9
-            run.found.notes.append(f"The pool of all three: {used:.3g} of {budget:.3g} GB.")
+            _note_pool(run, room, "all three")
             await _compare(run, room)
 
 
@@ -163,6 +163,12 @@ async def _come_beside(run: Run, room: Room, other: str, factor: float, limit_s:
         come.append(await room.load(coming))
     run.add(f"large ↔ {other}, both fit: one comes", statistics.median(come), factor, limit_s)
     run.add(f"large ↔ {other}, both fit: one leaves", statistics.median(leave))
+
+
+def _note_pool(run: Run, room: Room, of: str) -> None:
+    pool = room.runtime.pool.state()
+    used, budget = pool.used_bytes / 1e9, pool.budget_bytes / 1e9
+    run.found.notes.append(f"The pool of {of}: {used:.3g} of {budget:.3g} GB.")
 
 
 def _note_disk(run: Run) -> None:

@@ -175,12 +175,13 @@ class Campaign:
         self._started_clients += 1
         number = self._started_clients
         seed = str(self._plan.seed * 10_000 + number)
+        path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
         command = [sys.executable, "-m", "tests.faults.client", str(self._notes)]
         self._clients.append(
             subprocess.Popen(
                 [*command, f"client-{number}", seed],
                 cwd=ROOT,
-                env={**os.environ, "PYTHONPATH": str(ROOT)},
+                env={**os.environ, "PYTHONPATH": path},
             )
         )
 

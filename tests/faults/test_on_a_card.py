@@ -40,7 +40,8 @@ def server() -> Iterator[ServerProcess]:
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available():
         pytest.skip("this machine has no CUDA card")
-    env = {"PYTHONPATH": os.pathsep.join([str(POINTS), str(ROOT)])}
+    path = [str(POINTS), str(ROOT), os.environ.get("PYTHONPATH", "")]
+    env = {"PYTHONPATH": os.pathsep.join(filter(None, path))}
     process = ServerProcess(("cuda:0",), ARGS, env=env)
     file = process.folder / "models.toml"
     file.write_text(MODELS)
