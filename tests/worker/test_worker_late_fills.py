@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.worker.fake_pool import FakePool
+from tests.worker.late_fill_gate import Gate, never
 from tests.worker.worker_host import ASSETS
 
 pytestmark = pytest.mark.usefixtures("quiet_libraries")
@@ -24,8 +25,10 @@ class Bench:
         from workshop_gpu.worker.pool import Parts
 
         self.pool = FakePool()
-        self.parts = Parts(self.pool, on_cpu=False, make_room=lambda: False)
-        self.late = LateFills(self.parts, Carrier(CpuDevice(10**9), lambda: False))
+        self.parts = Parts(self.pool, on_cpu=False, make_room=never)
+        self.told: list[Any] = []
+        self.carrier = Carrier(CpuDevice(10**9), never)
+        self.late = LateFills(self.parts, self.carrier, self.told.append)
 
     def component(self, folder: Path) -> tuple[Any, Any]:
         """A VAE's component, its block in the pool but empty, and its open files."""
@@ -52,11 +55,20 @@ class Bench:
         return component
 
 
+STRETCH_BYTES = 2**14
+
+
 @pytest.fixture
-def bench() -> Iterator[Bench]:
+def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    monkeypatch.setattr("workshop_gpu.worker.carrying._CPU_STRETCH_BYTES", STRETCH_BYTES)
     bench = Bench()
     yield bench
     bench.pool.close()
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
+    return Gate(monkeypatch)
 
 
 @pytest.fixture
@@ -80,9 +92,8 @@ def test_what_is_owed_comes_into_the_pool_and_is_told_under_its_first_name(
 ) -> None:
     component = bench.owed(folder)
     first_name = component.part.digest
-    told: list[Any] = []
-    bench.late.fill(told.append, lambda: True)
-    assert told == [component.part]
+    bench.late.fill(never)
+    assert bench.told == [component.part]
     assert component.part.complete
     assert component.part.digest.startswith("xxh3:")
     assert component.part.told_as == first_name
@@ -97,9 +108,8 @@ def test_a_file_that_changed_meanwhile_costs_the_copy_and_not_the_model(
     content = path.read_bytes()
     path.unlink()
     path.write_bytes(content)
-    told: list[Any] = []
-    bench.late.fill(told.append, lambda: True)
-    assert told == []
+    bench.late.fill(never)
+    assert bench.told == []
     assert "was changed while it was read" in caplog.text
     part = component.part
     assert (part.host, part.in_pool, part.complete) == (None, False, False)
@@ -111,7 +121,7 @@ def test_the_twin_of_a_block_here_is_read_into_the_pool_at_once(
     bench: Bench, folder: Path, tmp_path: Path
 ) -> None:
     bench.owed(folder)
-    bench.late.fill(lambda part: None, lambda: True)
+    bench.late.fill(never)
     twin = Path(shutil.copytree(folder, tmp_path / "twin"))
     same, files = bench.component(twin)
     assert not bench.late.suits(same, files)
@@ -125,6 +135,36 @@ def test_the_twin_of_a_block_here_is_read_into_the_pool_at_once(
     assert bench.late.suits(*bench.component(other))
 
 
+def test_what_may_be_a_twin_of_a_block_on_its_way_waits_for_it(
+    bench: Bench, folder: Path, tmp_path: Path, gate: Gate
+) -> None:
+    component = bench.owed(folder)
+    bench.late.fill(gate.after(1))
+    same, files = bench.component(Path(shutil.copytree(folder, tmp_path / "twin")))
+    assert not bench.late.suits(same, files)
+    assert bench.told == [component.part], "now their digests can tell"
+
+
+def test_a_block_on_the_card_stays_itself_where_the_pool_got_its_bytes_in_another_way(
+    bench: Bench, folder: Path, tmp_path: Path
+) -> None:
+    from workshop_gpu.worker.filling import BlockReader
+
+    part = bench.owed(folder).part
+    twin, files = bench.component(Path(shutil.copytree(folder, tmp_path / "twin")))
+    trip = bench.carrier.carry(
+        BlockReader(twin.weights, files), part.size_bytes,
+        into=twin.part.host, onto=None, digest=True, on_bytes=lambda size_bytes: None,
+    )  # fmt: skip
+    bench.parts.filled(twin.part, trip.finish())
+    bench.late.fill(never)
+    assert part.complete
+    assert part.digest == twin.part.digest
+    assert part.told_as != twin.part.digest, "on the card it counts for itself"
+    assert (part.host.tensor() == twin.part.host.tensor()).all()
+    assert len(bench.pool.memory()) == 1
+
+
 def test_what_is_not_in_the_page_cache_is_read_once(bench: Bench, folder: Path) -> None:
     component, files = bench.component(folder)
     for descriptor in files.descriptors:
@@ -133,10 +173,50 @@ def test_what_is_not_in_the_page_cache_is_read_once(bench: Bench, folder: Path) 
     assert not bench.late.suits(component, files)
 
 
+def test_a_fill_rests_while_somebody_wants_another_model_and_reads_nothing_twice(
+    bench: Bench, folder: Path, gate: Gate
+) -> None:
+    component = bench.owed(folder)
+    starts = range(0, component.part.size_bytes, STRETCH_BYTES)
+    for stretches in (0, 1, len(starts) // 2):
+        bench.late.fill(gate.after(stretches))
+        assert bench.late.owes
+        assert not component.part.complete
+        assert bench.told == []
+    assert len(gate.starts) < len(starts)
+    bench.late.fill(never)
+    assert bench.told == [component.part]
+    assert not bench.late.owes
+    assert sorted(gate.starts) == list(starts)
+    assert in_files(component, folder) in bench.pool.memory().values()
+
+
+def test_a_block_that_nobody_uses_any_more_is_not_owed(
+    bench: Bench, folder: Path, gate: Gate
+) -> None:
+    component = bench.owed(folder)
+    bench.late.fill(gate.after(1))
+    bench.parts.let_go(component.part, "model")
+    bench.late.forget_closed()
+    assert not bench.late.owes
+    assert bench.pool.filling == {}
+    assert bench.pool.memory() == {}
+
+
+def test_what_left_and_came_again_is_owed_once(bench: Bench, folder: Path) -> None:
+    from workshop_gpu.worker.stored import OpenFiles
+
+    component = bench.owed(folder)
+    again = OpenFiles(component.files)
+    bench.late.owe("model", component, again)
+    bench.late.fill(never)
+    assert bench.told == [component.part]
+    assert again.descriptors == (), "they were closed"
+
+
 def test_a_load_that_fails_owes_nothing(bench: Bench, folder: Path) -> None:
     component = bench.owed(folder)
     bench.late.forget("model")
-    told: list[Any] = []
-    bench.late.fill(told.append, lambda: True)
-    assert told == []
+    bench.late.fill(never)
+    assert bench.told == []
     assert not component.part.complete

@@ -10,9 +10,8 @@ import mmap
 import os
 import queue
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -30,7 +29,9 @@ _CARD_STRETCH_BYTES = 16 * 2**20
 _CPU_STRETCH_BYTES = 4 * 2**20
 _MOST_THREADS = 16
 _PAUSE_S = 0.2
-"""Of each thread, before each stretch that is not in a hurry while somebody draws."""
+"""Of each thread, before each stretch that goes gently while somebody draws."""
+_LOOK_S = 0.005
+"""How often a trip that may have to rest looks whether it has to."""
 
 OnBytes = Callable[[int], None]
 """Told the bytes that have arrived since the last time, from any thread."""
@@ -44,28 +45,56 @@ class Source(Protocol):
 
 
 class Trip:
-    """A block on its way. `finish` waits for it to arrive."""
+    """A block on its way. `finish` waits for it to arrive; meanwhile it may `rest`."""
 
-    def __init__(self) -> None:
-        self.stretches: list[Future[bytes]] = []
+    def __init__(
+        self, order: Sequence[int] = (), submit: Callable[[int], Future[bytes]] | None = None
+    ) -> None:
+        """`order`: the starts of its stretches as they set out, each by `submit`."""
+        self._order = order
+        self._submit = submit
+        self._stretches: dict[int, Future[bytes]] = {}
         self.failed = threading.Event()
+        self.resting = threading.Event()
+
+    def set_out(self) -> None:
+        """Begin, or go on after a rest."""
+        self.resting.clear()
+        for start in self._order:
+            begun = self._stretches.get(start)
+            if self._submit is not None and (begun is None or begun.cancelled()):
+                self._stretches[start] = self._submit(start)
+
+    def arrives(self, unless: Callable[[], bool]) -> bool:
+        """Wait for it to arrive, well or not. Should `unless` come true before, it rests."""
+        for stretch in self._stretches.values():
+            while not stretch.done():
+                if unless():
+                    self.rest()
+                    return False
+                wait([stretch], _LOOK_S)
+        return True
+
+    def rest(self) -> None:
+        """Start no further stretches until it sets out again, and wait for those under way."""
+        self.resting.set()
+        wait([each for each in self._stretches.values() if not each.cancel()])
 
     def finish(self) -> str:
         """The digest of the bytes ("" where none was wanted).
 
         Raises what went wrong first, once nothing is under way any more.
         """
-        problems = [problem for each in self.stretches if (problem := each.exception())]
+        problems = [p for each in self._stretches.values() if (p := each.exception())]
         if problems:
             raise next((p for p in problems if not isinstance(p, _GivenUp)), problems[0])
-        digests = b"".join(each.result() for each in self.stretches)
+        digests = b"".join(self._stretches[start].result() for start in sorted(self._stretches))
         return f"xxh3:{xxhash.xxh3_128_hexdigest(digests)}" if digests else ""
 
     def give_up(self) -> None:
         """Start no further stretches, and wait for those under way."""
         self.failed.set()
-        for each in self.stretches:
-            each.exception()
+        self.rest()
 
 
 class _GivenUp(Exception):
@@ -127,16 +156,15 @@ class Carrier:
         onto: torch.Tensor | None,
         digest: bool,
         on_bytes: OnBytes,
-        hurried: Callable[[], bool] = lambda: True,
+        gently: bool = False,
     ) -> Trip:
-        """Start to read a block, into host memory and onto the card where they are given. While
-        it is not `hurried`, it leaves processor and memory to who draws."""
-        trip = Trip()
+        """Start to read a block, into host memory and onto the card where they are given.
+        `gently`: it leaves processor and memory to who draws."""
         filled = into.begin() if into is not None else None
 
         def stretch(start: int) -> bytes:
-            if self._drawing() and not hurried():
-                time.sleep(_PAUSE_S)
+            if gently and self._drawing():
+                trip.resting.wait(_PAUSE_S)
             if trip.failed.is_set():
                 raise _GivenUp
             stop = min(start + self._stretch_bytes, size_bytes)
@@ -153,8 +181,8 @@ class Carrier:
                 raise
 
         starts = range(0, size_bytes, self._stretch_bytes)
-        begun = {start: self._workers.submit(stretch, start) for start in self._order(starts, into)}
-        trip.stretches.extend(begun[start] for start in starts)
+        trip = Trip(self._order(starts, into), lambda start: self._workers.submit(stretch, start))
+        trip.set_out()
         return trip
 
     def _order(self, starts: Sequence[int], into: HostCopy | None) -> list[int]:

@@ -116,6 +116,12 @@ class BlockReader:
         if not self._read_again:
             self._files.forget_cached_pages(path, start, position - start)
 
+    def forget_cached_pages(self) -> None:
+        """What is in the pool need not be in the page cache too; for a reader that read again."""
+        for piece in self._pieces:
+            if isinstance(source := piece.source, StoredTensor):
+                self._files.forget_cached_pages(source.file, source.start, source.size_bytes)
+
     def _cast(self, piece: Piece, source: StoredTensor, offset: int, target: memoryview) -> None:
         """As the library casts: element by element, so in stretches just as well."""
         width = piece.place.dtype.itemsize

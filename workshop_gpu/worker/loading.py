@@ -84,7 +84,8 @@ class Loader:
         self._carrier = Carrier(device, drawing=lambda: turns.taken)
         self._parts = Parts(client, on_cpu=self._card is None, make_room=self._close_one_idle)
         self._opener = Opener(device, turns, self._parts, self._ahead)
-        self._late = LateFills(self._parts, self._carrier)
+        pin = partial(self._begin_to_pin, at_once=False)
+        self._late = LateFills(self._parts, self._carrier, pin)
         self._models: dict[str, OpenModel] = {}
         self._lingering: list[Part] = []
         self._departures = 0
@@ -207,6 +208,7 @@ class Loader:
             self._undo(load)
             for component in load.components:
                 self._parts.let_go(component.part, name)
+            self._late.forget_closed()
             raise
         dtypes = {part: module.dtype for part, module in modules(pipeline).items()}
         model = OpenModel(plan.source, pipeline, tuple(load.components), dtypes)
@@ -249,7 +251,9 @@ class Loader:
             if files is None:
                 files = OpenFiles(component.files)
                 load.files.append(files)
-            late = on_card is not None and self._late.suits(component, files)
+            late = self._late.suits(component, files) and on_card is not None
+            if not late:
+                self._late.forget_part(part)
             reader = BlockReader(
                 component.weights, files, check_numbers=on_card is None, read_again=late
             )
@@ -404,9 +408,14 @@ class Loader:
         for files in load.files:
             files.close()
 
-    def fill_pool(self, hurried: Callable[[], bool]) -> None:
-        """Bring into the pool what went straight to the card; `hurried` while somebody waits."""
-        self._late.fill(partial(self._begin_to_pin, at_once=False), hurried)
+    def fill_pool(self, wanted: Callable[[], bool]) -> None:
+        """Bring into the pool what went straight to the card, until one is `wanted` elsewhere."""
+        self._late.fill(wanted)
+
+    @property
+    def fills_pool(self) -> bool:
+        """Whether there is something to bring."""
+        return self._late.owes
 
     # Leaving
 
@@ -462,6 +471,7 @@ class Loader:
             return
         for component in model.components:
             self._parts.let_go(component.part, name)
+        self._late.forget_closed()
         self._ahead.closed(model.source)
 
     def free(self, size_bytes: int) -> None:

@@ -136,7 +136,9 @@ class Mover:
             self.quiet = False
             with self._ahead.stands_aside():
                 self._carry_out(order)
-            self.quiet = not self._keeps
+                if not self._keeps:
+                    self._loader.fill_pool(wanted=self._is_wanted)
+            self.quiet = not (self._keeps or self._loader.fills_pool)
 
     def _carry_out(self, order: Move | None) -> None:
         match order:
@@ -204,7 +206,6 @@ class Mover:
         self._compiling.recall(source.model)
         self._keep_no_longer()
         self._prepare_previews(model)
-        self._loader.fill_pool(hurried=self._is_wanted)
 
     def _is_wanted(self) -> bool:
         """Whether there is another order."""

@@ -119,10 +119,11 @@ class Parts:
         """What is in use of the server's pool."""
         return sum(part.size_bytes for part in self._parts.values() if part.in_pool)
 
-    def filled(self, part: Part, digest: str) -> Part:
+    def filled(self, part: Part, digest: str, *, stays: bool = False) -> Part:
         """The block has all its bytes. Returns the block to use from now on.
 
-        It is another one where the same bytes are there already: then this one is gone.
+        It is another one where the same bytes are there already: then this one is gone. One that
+        `stays`, for models are bound to it, shares those bytes in host memory only.
         """
         part.complete = part.host is not None
         if not part.in_pool:
@@ -131,7 +132,7 @@ class Parts:
         other = self._client.filled(part.key, part.digest)
         if other is None or part.host is None:
             return part
-        twin = self._with_content(part.digest, but=part)
+        twin = None if stays else self._with_content(part.digest, but=part)
         if twin is None:
             part.host.close()
             part.host = SharedCopy(other.descriptors, part.size_bytes, private=self._on_cpu)
