@@ -126,12 +126,25 @@ class Room:
             for slot in self.runtime.snapshot().slots
         )
 
-    async def kill_worker(self) -> None:
+    async def kill_worker(self) -> psutil.Process:
         """Kill the first device's worker as a crash would, once a spare one stands by."""
         async with asyncio.timeout(_WAIT_S):
             spare = await self.runtime.spare.stands_by()
         working = [process for process in workers() if process.pid != spare]
-        os.kill(max(working, key=lambda process: process.memory_info().rss).pid, signal.SIGKILL)
+        killed = max(working, key=lambda process: process.memory_info().rss)
+        os.kill(killed.pid, signal.SIGKILL)
+        return killed
+
+    async def gone(self, process: psutil.Process) -> None:
+        """Wait until nothing is left of a killed process but its exit code."""
+        loop, ended = asyncio.get_running_loop(), asyncio.Event()
+        descriptor = os.pidfd_open(process.pid)
+        try:
+            loop.add_reader(descriptor, ended.set)
+            await ended.wait()
+        finally:
+            loop.remove_reader(descriptor)
+            os.close(descriptor)
 
 
 def workers() -> list[psutil.Process]:

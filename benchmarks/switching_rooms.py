@@ -219,10 +219,14 @@ async def _come_and_go(room: Room) -> float:
 
 async def _killed(run: Run, room: Room) -> None:
     """From the worker's death to the start of a picture with the model that it had."""
-    await room.kill_worker()
+    killed = await room.kill_worker()
     started = time.perf_counter()
     record = await room.submit("large", run.params(FEW_STEPS))
+    await room.gone(killed)
+    run.add("worker killed, until its process is gone", time.perf_counter() - started)
     await room.until(lambda: not room.ready("large"))  # nobody knows of the death before
+    await room.until(lambda: all(d.state == "ready" for d in room.runtime.snapshot().devices))
+    run.add("worker killed, until the spare has the card", time.perf_counter() - started)
     running = JobState.RUNNING
     await room.until(lambda: any(j.state is running for j in room.runtime.snapshot().jobs))
     run.add("worker killed, to the start of the next picture", time.perf_counter() - started, 3)
