@@ -224,6 +224,8 @@ export interface Rung {
   words: string;
   needed_bytes: number;
   expected_s: number;
+  /** What the seconds come from. */
+  basis: 'measured' | 'reckoned' | 'guess' | '';
   /** Whether the seconds are those with compiled blocks. */
   compiled: boolean;
   chosen: boolean;

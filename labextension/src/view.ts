@@ -37,6 +37,8 @@ export interface Bar {
 }
 
 export const MODEL_LOOKS = 6;
+/** The placement that needs no words: the server's name for it. */
+const EVERYTHING = 'everything on the GPU';
 const BEST_FIRST: SlotState[] = ['ready', 'loading', 'leaving', 'failed'];
 type SlotState = Slot['state'];
 
@@ -179,9 +181,15 @@ export function slotWords(slot: Slot, trans: Trans): string {
   }
 }
 
-/** What a model has beside its weights. */
+/** What is special about a model there: where its weights are, and what it has beside them. */
 function extras(slot: Slot, trans: Trans): string[] {
-  const found = slot.compiled ? [trans.__('compiled')] : [];
+  const found: string[] = [];
+  if (slot.placement && slot.placement !== EVERYTHING) {
+    found.push(slot.placement);
+  }
+  if (slot.compiled) {
+    found.push(trans.__('compiled'));
+  }
   if (slot.loras?.length) {
     found.push(trans.__('with %1', slot.loras.join(', ')));
   }

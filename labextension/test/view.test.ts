@@ -116,6 +116,11 @@ describe('the models', () => {
       'ready, idle for 12 min · compiled · with retro, ink'
     ],
     [{ slots: [slot({ running_jobs: 1, loras: ['ink'] })] }, 'drawing · with ink'],
+    [{ slots: [slot({ placement: 'everything on the GPU' })] }, 'ready'],
+    [
+      { slots: [slot({ placement: 'the denoiser partly streamed', compiled: true })] },
+      'ready · the denoiser partly streamed · compiled'
+    ],
     [{ slots: [slot({ state: 'failed', error: { kind: 'x', message: 'no room' } })] }, 'no room']
   ])('%j reads "%s"', (more, expected) => {
     expect(words(more)).toBe(expected);

@@ -69,6 +69,7 @@ class PanelPage:
         )
         light = "true" if "Light" in name else "false"
         self.page.locator(f"body[data-jp-theme-light='{light}']").wait_for(state="attached")
+        self.page.locator("#jupyterlab-splash").wait_for(state="detached")
 
     def close(self) -> None:
         self.context.close()

@@ -20,6 +20,7 @@ from tests.serverprocess import ROOT, ServerProcess
 
 Open = Callable[..., PanelPage]
 BASE_URL = "/a/b/"
+STREAMED = "text encoders and VAE staged, the denoiser partly streamed"
 PAUSE_ALL_THE_SAME = """
 async (base) => {
   const headers = { "X-XSRFToken": document.cookie.match(/_xsrf=([^;]*)/)?.[1] ?? "" };
@@ -99,6 +100,9 @@ def row(page: PanelPage, name: str) -> Locator:
 def test_a_participant_sees_memory_models_queue_and_what_happened(
     open_panel: Open, boss: Person, ada: Person
 ) -> None:
+    boss.evict(TURBO["model"])
+    placed = {"placement": "staged-streamed"}
+    boss.http.patch("api/models/shapes-dit-turbo", json=placed).raise_for_status()
     ada.ended(ada.submit()["id"])
     ada.ended(ada.submit(model="shapes", loras={"shapes-outline": 1})["id"])
     boss.http.post("api/queue/pause", json={"reason": "lunch"}).raise_for_status()
@@ -108,12 +112,16 @@ def test_a_participant_sees_memory_models_queue_and_what_happened(
     legend = page.root.locator(".jp-wg-legend")
     expect(legend).to_contain_text("Shapes DiT Turbo")
     expect(legend).to_contain_text("free")
-    expect(page.model("shapes-dit-turbo")).to_contain_text("ready")
+    expect(page.model("shapes-dit-turbo")).to_contain_text(f"ready · {STREAMED}")
+    expect(legend).to_contain_text(f"ready · {STREAMED}")
     expect(page.model("shapes")).to_contain_text("ready · with shapes-outline")
     expect(page.root.locator(".jp-wg-queue")).to_contain_text("Paused: lunch")
     expect(row(page, "Ada")).to_contain_text("Shapes")
     expect(page.page.locator(STATUS)).to_contain_text("paused · 1 waiting")
     picture(page, "panel-light")
+    page.theme("JupyterLab Dark")
+    picture(page, "panel-dark")
+    boss.http.patch("api/models/shapes-dit-turbo", json={"placement": None}).raise_for_status()
     boss.http.post("api/queue/resume").raise_for_status()
     expect(row(page, "Ada")).to_have_count(0, timeout=SLOW_MS)
     expect(page.root.locator(".jp-wg-news")).to_contain_text("shapes was loaded on cpu:0")
@@ -189,6 +197,7 @@ def test_an_instructor_withdraws_offers_loads_pins_and_evicts_a_model(
     expect(model).to_have_attribute("data-state", "ready", timeout=SLOW_MS)
     model.get_by_text("Placement").click()
     expect(model.locator("tr.jp-mod-chosen")).to_have_count(1)
+    expect(model.get_by_text("chosen: the fastest that fits")).to_be_visible()
     press("Pin")
     expect(model).to_contain_text("pinned")
     press("Unpin")

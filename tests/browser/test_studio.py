@@ -402,7 +402,7 @@ def test_a_lora_is_put_on_by_its_chip_and_weighed_by_its_slider(
     expect(group.locator("output").filter(visible=True)).to_have_text("0.95")
     assert nameless(lab) == []
     button(lab, "Generate").click()
-    expect_picture(lab, "shapes · seed 7")
+    expect_picture(lab, "shapes · seed 7 · 4 steps · 128 × 128 · shapes-outline 0.95")
     screenshot(lab, "studio-lora-light")
     expect_printed(lab, "{'shapes-outline': 0.95} {'shapes-outline': 0.95}")
     lab.theme("JupyterLab Dark")

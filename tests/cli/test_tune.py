@@ -1,13 +1,24 @@
 """Measuring a model's placements on this machine."""
 
+import asyncio
+import itertools
 import json
+import logging
+import signal
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
-from workshop_gpu.cli import main
+from workshop_gpu.cli import CANCELLED, main
+from workshop_gpu.cli.progress import ProgressLine
+from workshop_gpu.cli.tune import Row, table
+from workshop_gpu.cli.tune_plot import Point, picture
 from workshop_gpu.conductor.learned import Learned, Weighed
+from workshop_gpu.conductor.policy import Policy
+from workshop_gpu.host.kept import Kept
+
+GB = 10**9
 
 
 def test_what_was_measured_is_shown_plotted_and_kept(
@@ -17,7 +28,10 @@ def test_what_was_measured_is_shown_plotted_and_kept(
     arguments = ["tune", "shapes", "--device", "cpu:200MB", "--sizes", "64x64", "--steps", "2"]
     arguments += ["--rungs", "resident", "staged", "--plot", str(plot)]
     assert main([*arguments, "--data-folder", str(tmp_path)]) == 0
-    head, whole, staged = capsys.readouterr().out.splitlines()
+    out, told = capsys.readouterr()
+    head, whole, staged = out.splitlines()[:3]
+    assert "staged at 64x64" in told
+    assert f"Kept in {tmp_path}" in told
     assert head.split() == [
         "RUNG",
         "SIZE",
@@ -52,7 +66,76 @@ def test_what_makes_no_sense_is_refused_before_anything_starts(
     arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["tune", *arguments]) == 1
-    assert said in capsys.readouterr().err
+    out, told = capsys.readouterr()
+    assert said in told
+    assert (out, "starting" in told) == ("", False)
+
+
+@pytest.mark.parametrize("option", ["--data-folder", "--plot"])
+def test_a_place_where_nothing_can_be_written_is_refused_before_anything_starts(
+    option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    assert main(["tune", "shapes", option, str(file / "new")]) == 1
+    told = capsys.readouterr().err
+    assert "nothing can be written" in told
+    assert "starting" not in told
+
+
+def test_an_early_end_shows_and_keeps_what_was_measured_by_then(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C while the second rung is measured."""
+    show = ProgressLine.show
+
+    def show_and_interrupt(line: ProgressLine, stage: str, detail: str = "") -> None:
+        show(line, stage, detail)
+        if detail.startswith("(2 of"):
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(ProgressLine, "show", show_and_interrupt)
+    arguments = ["tune", "shapes", "--device", "cpu:200MB", "--sizes", "64x64", "--steps", "1"]
+    assert main([*arguments, "--data-folder", str(tmp_path)]) == CANCELLED
+    out, told = capsys.readouterr()
+    assert [line.split()[0] for line in out.splitlines()[:2]] == ["RUNG", "resident"]
+    assert told.endswith("workshop-gpu: cancelled\n")
+    assert json.loads((tmp_path / "measured.json").read_text())["learned"]["steps_s"]["shapes"]
+
+
+def test_what_was_measured_of_one_card_is_kept_beside_that_of_all(tmp_path: Path) -> None:
+    """A server knows its file by the names of all its devices."""
+    log = logging.getLogger("test")
+    server = Kept(tmp_path, Policy(), ("CPU", "CPU"), log)
+    asyncio.run(server.keep_learned(Learned(loads_s={"large": 9.0})))
+    arguments = ["tune", "shapes", "--device", "cpu:200MB", "--sizes", "64x64", "--steps", "1"]
+    arguments += ["--rungs", "resident", "--data-folder", str(tmp_path)]
+    assert main(arguments) == 0
+    learned = Kept(tmp_path, Policy(), ("CPU", "CPU"), log).read_learned()
+    assert learned.loads_s["large"] == 9.0
+    assert learned.steps_s["shapes"]
+
+
+def test_the_table_says_what_went_wrong_without_growing_wider() -> None:
+    rows = [
+        Row("resident", "64x64", GB, GB, 1.0, 0.5, 0.6, "guess"),
+        Row("swap-both", "64x64", 0, 0, 0.0, 0.0, 0.0, problem="needs another GPU, " + "x" * 90),
+    ]
+    head, resident, swap, _, legend = table(rows)
+    assert len(head) < 80
+    assert resident.endswith("? 0.60 s")
+    assert swap.startswith("swap-both  64x64  needs another GPU")
+    assert "? a guess" in legend
+    assert table([]) == []
+
+
+def test_the_plots_names_do_not_cover_each_other() -> None:
+    points = [Point(f"rung {i}", (i + 1) * GB // 10, 0.5 + i / 1e4) for i in range(40)]
+    texts = ElementTree.fromstring(picture(points)).iter("{http://www.w3.org/2000/svg}text")
+    heights = sorted(float(text.attrib["y"]) for text in texts if "rung" in (text.text or ""))
+    assert len(heights) == 40
+    assert min(b - a for a, b in itertools.pairwise(heights)) >= 11  # the size of the letters
+    assert heights[0] > 0
 
 
 def test_news_count_beside_what_was_known() -> None:

@@ -3,14 +3,18 @@
 from typing import Any
 
 import msgspec
+import pytest
 
 from tests.client.fakes import a_job, a_slot
 from tests.client.test_tables import a_status
 from workshop_gpu.api import schemas, schemas_room
 from workshop_gpu.client.live_status import LiveStatus
+from workshop_gpu.client.tables import StatusView
 from workshop_gpu.client.widgets.status_view import status_view, summary
 from workshop_gpu.conductor.effects import Holder
 from workshop_gpu.conductor.errors import ErrorReport
+from workshop_gpu.conductor.rungs import ENCODERS, Placement
+from workshop_gpu.conductor.stepping import words_of
 
 A, B = "a" * 32, "b" * 32
 GB = 1_000_000_000
@@ -141,11 +145,29 @@ def test_a_model_says_its_state_and_how_far_its_load_is() -> None:
     assert (parts["large"]["words"], parts["large"]["share"]) == ("failed: Damaged.", 0.0)
 
 
-def test_a_model_says_that_it_is_compiled_and_which_loras_it_has() -> None:
-    ready = a_slot("ready", "shapes", "cuda:0", compiled=True, loras=("ink", "retro"))
-    device = a_device(Holder("weights", "shapes", GB), slots=[ready])
-    (part, *_) = status_view(a_status(devices=[device]))["devices"][0]["parts"]
-    assert part["words"] == "ready · compiled, with ink, retro"
+@pytest.mark.parametrize(
+    ("placed", "words"),
+    [
+        (Placement(), "compiled, with ink, retro"),
+        (Placement(staged=(ENCODERS,)), "text encoders staged, compiled, with ink, retro"),
+    ],
+)
+def test_a_model_says_where_it_is_that_it_is_compiled_and_which_loras_it_has(
+    placed: Placement, words: str
+) -> None:
+    special = {"placement": words_of(placed), "compiled": True, "loras": ("ink", "retro")}
+    device = a_device(
+        Holder("weights", "shapes", GB),
+        Holder("weights", "plain", GB),
+        slots=[a_slot("ready", "shapes", "cuda:0", **special), a_slot("ready", "plain", "cuda:0")],
+    )
+    status = a_status(devices=[device])
+    shapes, plain = status_view(status)["devices"][0]["parts"]
+    assert (shapes["words"], plain["words"]) == (f"ready · {words}", "ready")
+    table = StatusView(status)
+    assert f"weights: shapes ({words})\n" in repr(table)
+    assert "weights: plain\n" in repr(table)
+    assert f"weights: shapes 1.0 GB ({words})<" in table._repr_html_()
 
 
 def test_the_queue_shows_who_runs_and_waits_and_which_of_them_i_am() -> None:

@@ -109,6 +109,7 @@ def test_it_is_a_table_for_people() -> None:
     assert table.chosen is not None
     lines = repr(table).splitlines()
     assert lines[0].startswith("large on gpu0, where ")
-    assert len(lines) == 3 + len(table.plan.rungs)
+    assert len(lines) == 3 + len(table.plan.rungs) + 1
+    assert lines[-1] == "≈ reckoned from what was measured otherwise · ? a guess"
     assert sum(line.startswith("→") for line in lines) == 1
     assert "<table" in table._repr_html_()

@@ -93,6 +93,44 @@ def test_settings_that_cannot_work_are_refused_with_the_number_that_would_do(
     assert not made.orders
 
 
+@pytest.mark.parametrize(
+    ("memory", "megapixels", "setting", "fact"),
+    [
+        (MemorySettings(virtual_vram_bytes=20 * GB), 1, "virtual_vram_bytes", "most_bytes"),
+        (MemorySettings(swap_space_bytes=100 * GB), 1, "swap_space_bytes", "most_bytes"),
+        (
+            MemorySettings(virtual_vram_bytes=8 * GB, swap_space_bytes=GB // 10, prefetch=3),
+            *(1, "swap_space_bytes", "least_bytes"),
+        ),
+        (MemorySettings(max_vram_bytes=GB), 4, "max_vram_bytes", "least_bytes"),
+        (
+            MemorySettings(max_vram_bytes=GB, placement="staged-streamed"),
+            *(1, "max_vram_bytes", "least_bytes"),
+        ),
+        (
+            MemorySettings(max_vram_bytes=GB, virtual_vram_bytes=8 * GB),
+            *(1, "max_vram_bytes", "least_bytes"),
+        ),
+    ],
+)
+def test_the_number_of_a_refusal_does_and_the_next_one_does_not(
+    memory: MemorySettings, megapixels: int, setting: str, fact: str
+) -> None:
+    def asked(size_bytes: int) -> tuple[Stage, events.JobSubmitted]:
+        changed = msgspec.structs.replace(memory, **{setting: size_bytes})
+        made = stage(laddered(memory=changed))
+        return made, made.job_submitted("large", pixels=megapixels * MEGAPIXEL)
+
+    made, request = asked(getattr(memory, setting))
+    would_do = made.refused(request).facts[fact]
+    assert isinstance(would_do, int)
+    made, request = asked(would_do)
+    made.tell(request)
+    assert made.order() == "load large"
+    made, request = asked(would_do + (1 if fact == "most_bytes" else -1))
+    assert made.refused(request).facts[fact] == would_do
+
+
 def test_what_a_model_cannot_do_is_not_ordered_again_and_again() -> None:
     """The worker leaves out slices that the model does not have, and says so."""
     made = stage(laddered(memory=MemorySettings(placement="sliced")))
@@ -116,7 +154,9 @@ def test_tiling_is_refused_for_a_model_without_a_vae() -> None:
     made = stage(facts)
     request = msgspec.structs.replace(made.job_submitted("large"), placement="tiled")
     report = made.refused(request)
-    assert report.kind == "invalid_placement"
+    assert (report.kind, report.facts["field"]) == ("invalid_placement", "placement")
+    assert "such as staged-streamed" in report.message
+    assert not made.orders
 
 
 @pytest.mark.parametrize(

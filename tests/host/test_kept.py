@@ -11,7 +11,7 @@ from workshop_gpu.conductor.policy import Policy
 from workshop_gpu.conductor.states import Priority
 from workshop_gpu.host.audit import AuditLine, AuditLog
 from workshop_gpu.host.json_file import JsonFile
-from workshop_gpu.host.kept import Kept
+from workshop_gpu.host.kept import Kept, devices_measured
 
 LOG = logging.getLogger("test")
 CONFIGURED = Policy(patience_s=20.0, queue_limit=3)
@@ -47,6 +47,27 @@ def test_rules_for_models_that_are_gone_are_dropped(tmp_path):
     asyncio.run(kept(tmp_path).keep_policy(CHANGED))
     policy = kept(tmp_path).read({"shapes"})
     assert (policy.withdrawn, policy.pinned) == ({"shapes": "too slow"}, {})
+
+
+def test_what_another_process_measured_meanwhile_is_not_overwritten(tmp_path):
+    server, tune = kept(tmp_path), kept(tmp_path)
+    server.read_learned()
+    own = Learned(loads_s={"shapes": 1.0, "large": 9.0})
+    asyncio.run(server.keep_learned(own))
+    found = Learned(loads_s={"large": 4.0}, bus_bytes_per_s=5e9)
+    asyncio.run(tune.keep_learned(tune.read_learned().with_news(found)))
+    for seconds_s in (2.0, 3.0):
+        own = Learned(loads_s={"shapes": seconds_s, "large": 9.0})
+        asyncio.run(server.keep_learned(own))
+        learned = kept(tmp_path).read_learned()
+        assert learned.loads_s == {"shapes": seconds_s, "large": 4.0}
+        assert learned.bus_bytes_per_s == 5e9
+
+
+def test_the_devices_of_what_was_measured_are_told(tmp_path):
+    assert devices_measured(tmp_path) == ()
+    asyncio.run(kept(tmp_path, devices=("H100", "H200")).keep_learned(Learned(loads_s={"a": 1.0})))
+    assert devices_measured(tmp_path) == ("H100", "H200")
 
 
 def test_without_a_file_the_configuration_counts(tmp_path):

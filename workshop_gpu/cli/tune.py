@@ -2,12 +2,14 @@
 
 The model draws on every rung that fits, at each size, with the same planner that the server has.
 The server finds the bus, the step times and the working memory in its data folder at its next
-start.
+start. Ctrl-C ends it early: what was measured by then is shown and kept all the same.
 """
 
 import argparse
 import asyncio
+import contextlib
 import logging
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -21,13 +23,15 @@ from workshop_gpu.catalogue.catalogue import Catalogue, default_models_file
 from workshop_gpu.catalogue.spec import ModelSpec
 from workshop_gpu.cli.progress import ProgressLine
 from workshop_gpu.cli.tune_plot import Point, picture
+from workshop_gpu.client.plans import SIGNS, SIGNS_MEAN
 from workshop_gpu.conductor.errors import InvalidRequest, ReportedError, WorkshopError, gigabytes
 from workshop_gpu.conductor.explaining import RungView
-from workshop_gpu.conductor.ladder import RUNGS, rung_named
+from workshop_gpu.conductor.ladder import AUTO, RUNGS, rung_named
+from workshop_gpu.conductor.learned import Learned
 from workshop_gpu.conductor.policy import Policy
 from workshop_gpu.conductor.states import DeviceState, JobState
 from workshop_gpu.host.devices import DeviceConfig, find_devices
-from workshop_gpu.host.kept import Kept
+from workshop_gpu.host.kept import Kept, devices_measured
 from workshop_gpu.host.records import Participant
 from workshop_gpu.host.runtime import Runtime, RuntimeSettings
 from workshop_gpu.worker.protocol import GenerateParams
@@ -37,7 +41,7 @@ _YOU = Participant("cli", "you")
 
 class Row(msgspec.Struct, frozen=True):
     """One rung at one size. `step_s` is a job's seconds by its steps, encoding and decoding
-    included; `expected_s` what the planner had thought of the whole job."""
+    included; `expected_s` what the planner had thought of the whole job, and `basis` from what."""
 
     rung: str
     size: str
@@ -46,6 +50,7 @@ class Row(msgspec.Struct, frozen=True):
     job_s: float
     step_s: float
     expected_s: float
+    basis: str = ""
     problem: str = ""
 
 
@@ -58,34 +63,52 @@ def tune(options: argparse.Namespace) -> int:
     rungs = _rungs(options.rungs)
     orders = [_params(spec, options, size) for size in options.sizes or [(None, None)]]
     devices = tuple(find_devices([options.device]))
-    line = ProgressLine()
-    try:
-        with tempfile.TemporaryDirectory(prefix="workshop-gpu-") as folder:
-            run = _Run(catalogue, devices, Path(folder), line)
-            rows = asyncio.run(run.measure(spec, orders, rungs, options.data_folder))
-    finally:
-        line.close()
-    for text in table(rows):
-        print(text)
+    data_folder = options.data_folder or Path(jupyter_data_dir()) / "workshop_gpu"
+    _check_writable("data-folder", data_folder)
     if options.plot is not None:
-        _plot(options.plot, rows)
-    return 0 if any(not row.problem for row in rows) else 1
+        _check_writable("plot", options.plot.parent)
+    line = ProgressLine()
+    cancelled = False
+    with tempfile.TemporaryDirectory(prefix="workshop-gpu-") as folder:
+        run = _Run(catalogue, devices[0], Path(folder), line)
+        try:
+            asyncio.run(run.measure(spec, orders, rungs))
+        except KeyboardInterrupt:
+            cancelled = True
+        finally:
+            line.close()
+    done = [row for row in run.rows if not row.problem]
+    for text in table(run.rows):
+        print(text)
+    if done:
+        _keep(data_folder, devices[0], run.learned())
+    if done and options.plot is not None:
+        _plot(options.plot, done)
+    if cancelled:
+        raise KeyboardInterrupt
+    return 0 if done else 1
 
 
 def table(rows: list[Row]) -> list[str]:
-    """The rows as lines of text."""
+    """The rows as lines of text; none without rows. What went wrong has a line of its own."""
+    if not rows:
+        return []
     head = ("RUNG", "SIZE", "ON THE GPU", "WORKING", "STEP", "JOB", "EXPECTED")
     cells = [head, *(_cells(row) for row in rows)]
-    widths = [max(len(line[i]) for line in cells) for i in range(len(head))]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in cells
-    ]
+    widths = [max(len(line[i]) for line in cells if i < len(line)) for i in range(len(head))]
+    lines = []
+    for row, line in zip([None, *rows], cells, strict=True):
+        text = "  ".join(
+            cell.ljust(width) for cell, width in zip(line, widths, strict=False)
+        ).rstrip()
+        lines.append(f"{text}  {row.problem}" if row is not None and row.problem else text)
+    signs = any(SIGNS.get(row.basis) for row in rows)
+    return [*lines, "", f"EXPECTED before it was measured: {SIGNS_MEAN}"] if signs else lines
 
 
 def _cells(row: Row) -> tuple[str, ...]:
     if row.problem:
-        return (row.rung, row.size, row.problem, "", "", "", "")
+        return (row.rung, row.size)
     return (
         row.rung,
         row.size,
@@ -93,16 +116,17 @@ def _cells(row: Row) -> tuple[str, ...]:
         gigabytes(row.working_bytes),
         f"{row.step_s:.3f} s",
         f"{row.job_s:.2f} s",
-        f"{row.expected_s:.2f} s",
+        f"{SIGNS.get(row.basis, '')}{row.expected_s:.2f} s",
     )
 
 
 def _rungs(names: list[str]) -> tuple[str, ...]:
+    """Raises InvalidRequest for one that is not known."""
     for name in names:
         if rung_named(name) is None:
             known = ", ".join(rung.name for rung in RUNGS)
             raise InvalidRequest("rungs", f'"{name}" is none of {known}')
-    return tuple(names) or tuple(rung.name for rung in RUNGS)
+    return tuple(names)
 
 
 def _params(
@@ -120,11 +144,41 @@ def _params(
     return complete(request, spec)
 
 
+def _check_writable(field: str, folder: Path) -> None:
+    """Before all the measuring: what was found is to be written there. Raises InvalidRequest."""
+    there = next(each for each in (folder.absolute(), *folder.absolute().parents) if each.exists())
+    made = field == "data-folder" or there == folder.absolute()
+    if not (made and there.is_dir() and os.access(there, os.W_OK)):
+        raise InvalidRequest(field, f"nothing can be written to {folder}; name another place")
+
+
+def _keep(folder: Path, device: DeviceConfig, learned: Learned) -> None:
+    """Beside what the server has learned by itself, in its data folder."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        print(f"workshop-gpu: {folder} was not made: {error.strerror}", file=sys.stderr)
+        return
+    log = logging.getLogger("workshop_gpu.tune")  # what could not be written is said on stderr
+    kept = Kept(folder, Policy(), _servers_devices(folder, device), log)
+    before = kept.read_learned()
+    asyncio.run(kept.keep_learned(before.with_news(learned)))
+    print(f"Kept in {folder}; the server reads it at its next start.", file=sys.stderr)
+
+
+def _servers_devices(folder: Path, device: DeviceConfig) -> tuple[str, ...]:
+    """The names of the server's devices, by which it knows again what was measured: those of its
+    file, else all of this machine's. The one that was measured is among them."""
+    for names in (devices_measured(folder), tuple(each.name for each in find_devices(["auto"]))):
+        if device.name in names:
+            return names
+    return (device.name,)
+
+
 def _plot(target: Path, rows: list[Row]) -> None:
     points = [
         Point(f"{row.rung}, {row.size}", row.weights_bytes + row.working_bytes, row.step_s)
         for row in rows
-        if not row.problem
     ]
     try:
         target.write_text(picture(points), encoding="utf-8")
@@ -136,40 +190,42 @@ def _plot(target: Path, rows: list[Row]) -> None:
 
 
 class _Run:
-    """A runtime on the first of the devices, for as long as it takes."""
+    """A runtime on one device, for as long as it takes; `rows` are those measured so far."""
 
     def __init__(
-        self,
-        catalogue: Catalogue,
-        devices: tuple[DeviceConfig, ...],
-        folder: Path,
-        line: ProgressLine,
+        self, catalogue: Catalogue, device: DeviceConfig, folder: Path, line: ProgressLine
     ) -> None:
+        self.rows: list[Row] = []
         self._log = logging.getLogger("workshop_gpu.cli")
         self._log.addHandler(logging.NullHandler())
         self._log.propagate = False
-        self._devices = devices
+        self._device = device
         self._line = line
-        self._runtime = Runtime(RuntimeSettings(devices[:1], folder), catalogue, self._log)
+        self._runtime = Runtime(RuntimeSettings((device,), folder), catalogue, self._log)
+
+    def learned(self) -> Learned:
+        return self._runtime.learned()
 
     async def measure(
-        self,
-        spec: ModelSpec,
-        orders: list[GenerateParams],
-        rungs: tuple[str, ...],
-        data_folder: Path | None,
-    ) -> list[Row]:
-        """Each rung at each size. Raises WorkshopError."""
-        rows: list[Row] = []
+        self, spec: ModelSpec, orders: list[GenerateParams], rungs: tuple[str, ...]
+    ) -> None:
+        """Each rung at each size: those that are named, or all that the model has. Raises
+        WorkshopError."""
+        self._line.show(f"starting a worker on {self._device.id}")
         async with self._runtime.running() as runtime:
             await runtime.catalogue_read()
             await self._ready()
-            for params in orders:
-                for rung in rungs:
-                    self._line.show(f"{rung} at {params.width}x{params.height}")
-                    rows.append(await self._row(spec.id, params, rung))
-            await self._keep(data_folder)
-        return rows
+            # The first load tells what its parts take, and so which rungs there are.
+            self._line.show(f"loading {spec.id}")
+            with contextlib.suppress(WorkshopError):
+                await self._drawn(spec.id, orders[0], AUTO)
+            for i, params in enumerate(orders):
+                there = {each.rung for each in self._rungs(spec.id, params)}
+                wanted = rungs or [rung.name for rung in RUNGS if rung.name in there]
+                for j, rung in enumerate(wanted):
+                    count = f"({i * len(wanted) + j + 1} of {len(orders) * len(wanted)})"
+                    self._line.show(f"{rung} at {params.width}x{params.height}", count)
+                    self.rows.append(await self._row(spec.id, params, rung))
 
     async def _ready(self) -> None:
         """What the device has is known once its worker stands ready."""
@@ -185,12 +241,13 @@ class _Run:
         size = f"{params.width}x{params.height}"
         view = self._view(model, params, rung)
         if view is None:
-            return Row(rung, size, 0, 0, 0.0, 0.0, 0.0, "this model has no such rung")
+            problem = "needs another GPU" if _swaps(rung) else "this model has no such rung"
+            return Row(rung, size, 0, 0, 0.0, 0.0, 0.0, problem=problem)
         try:
             await self._drawn(model, params, rung)  # the first warms up
             seconds_s = await self._drawn(model, params, rung)
         except WorkshopError as error:
-            return Row(rung, size, 0, 0, 0.0, 0.0, 0.0, error.message)
+            return Row(rung, size, 0, 0, 0.0, 0.0, 0.0, problem=error.message)
         (slot,) = (slot for slot in self._runtime.snapshot().slots if slot.model == model)
         after = self._view(model, params, rung) or view
         return Row(
@@ -201,11 +258,15 @@ class _Run:
             seconds_s,
             seconds_s / params.steps,
             view.expected_s,
+            view.basis,
         )
 
+    def _rungs(self, model: str, params: GenerateParams) -> tuple[RungView, ...]:
+        size = params.width, params.height
+        return self._runtime.plan(model, *size, 1, params.steps, None).rungs
+
     def _view(self, model: str, params: GenerateParams, rung: str) -> RungView | None:
-        plan = self._runtime.plan(model, params.width, params.height, 1, params.steps, None)
-        return next((each for each in plan.rungs if each.rung == rung), None)
+        return next((each for each in self._rungs(model, params) if each.rung == rung), None)
 
     async def _drawn(self, model: str, params: GenerateParams, rung: str) -> float:
         runtime = self._runtime
@@ -216,10 +277,7 @@ class _Run:
             raise ReportedError(view.error)
         return record.seconds_s or 0.0
 
-    async def _keep(self, data_folder: Path | None) -> None:
-        """Beside what the server has learned by itself, in its data folder."""
-        folder = data_folder or Path(jupyter_data_dir()) / "workshop_gpu"
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        names = tuple(device.name for device in self._devices)
-        kept = Kept(folder, Policy(), names, self._log)
-        await kept.keep_learned(kept.read_learned().with_news(self._runtime.learned()))
+
+def _swaps(name: str) -> bool:
+    rung = rung_named(name)
+    return rung is not None and rung.swaps

@@ -1,11 +1,15 @@
-"""Seconds a step against GB on the GPU, as an SVG."""
+"""Seconds a step against memory on the GPU, as an SVG."""
 
+import math
 from collections.abc import Sequence
 from html import escape
 from typing import NamedTuple
 
-_WIDTH, _HEIGHT, _LEFT, _TOP, _RIGHT, _BOTTOM = 760, 420, 70, 20, 230, 50
+_WIDTH, _LEFT, _TOP, _RIGHT, _BOTTOM = 820, 70, 20, 270, 50
+_PLOT_HEIGHT = 350
 _TICKS = 4
+_LINE = 14
+"""Between two names, which may not cover each other."""
 
 
 class Point(NamedTuple):
@@ -17,31 +21,65 @@ class Point(NamedTuple):
 
 
 def picture(points: Sequence[Point]) -> str:
-    """Both axes begin at 0."""
+    """Both axes begin at 0. The names stand in a column at the right, each with a line to its
+    point: many rungs take about the same."""
     most_bytes = max((point.size_bytes for point in points), default=0) or 1
-    most_s = max((point.step_s for point in points), default=0.0) or 1.0
-    wide, high = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
+    unit, unit_bytes = ("GB", 10**9) if most_bytes >= 10**9 else ("MB", 10**6)
+    tick_x = _tick(most_bytes / unit_bytes)
+    tick_y = _tick(max((point.step_s for point in points), default=0.0) or 1.0)
+    wide, high = _WIDTH - _LEFT - _RIGHT, max(_PLOT_HEIGHT, _LINE * len(points))
+    height = high + _TOP + _BOTTOM
+
+    def place(point: Point) -> tuple[float, float]:
+        x = _LEFT + wide * point.size_bytes / unit_bytes / tick_x / _TICKS
+        return x, _TOP + high * (1 - point.step_s / tick_y / _TICKS)
+
     parts = []
     for tick in range(_TICKS + 1):
         x, y = _LEFT + wide * tick / _TICKS, _TOP + high * (1 - tick / _TICKS)
-        parts.append(_text(x - 14, _HEIGHT - 28, f"{most_bytes * tick / _TICKS / 1e9:.3g}"))
-        parts.append(_text(8, y + 4, f"{most_s * tick / _TICKS:.3g} s"))
-        parts.append(
-            f'<line x1="{_LEFT}" y1="{y:.1f}" x2="{_LEFT + wide}" y2="{y:.1f}" stroke="#dfe3e8"/>'
-        )
-    for point in points:
-        x = _LEFT + wide * point.size_bytes / most_bytes
-        y = _TOP + high * (1 - point.step_s / most_s)
+        parts.append(_text(x, height - 28, f"{tick_x * tick:.4g}", "middle"))
+        parts.append(_text(_LEFT - 8, y + 4, f"{tick_y * tick:.4g} s", "end"))
+        parts.append(_line(_LEFT, y, _LEFT + wide, y))
+    placed = sorted(((point, *place(point)) for point in points), key=lambda each: each[2])
+    column = _LEFT + wide + 24
+    for (point, x, y), label_y in zip(placed, _apart([y for _, _, y in placed], high), strict=True):
+        parts.append(_line(x, y, column - 4, label_y))
         parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="#0b6e4f"/>')
-        parts.append(_text(x + 8, y + 4, point.name))
-    parts.append(_text(_LEFT + wide / 2 - 50, _HEIGHT - 8, "GB on the GPU; seconds a step"))
+        parts.append(_text(column, label_y + 4, point.name))
+    title = f"{unit} on the GPU; seconds a step"
+    parts.append(_text(_LEFT + wide / 2, height - 8, title, "middle"))
     head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{_HEIGHT}" '
-        f'viewBox="0 0 {_WIDTH} {_HEIGHT}" font-family="sans-serif" font-size="11">'
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}" role="img" '
+        f'viewBox="0 0 {_WIDTH} {height}" font-family="sans-serif" font-size="11">'
     )
+    told = f"<title>{escape(title)}</title>"
     white = '<rect width="100%" height="100%" fill="white"/>'
-    return "\n".join([head, white, *parts, "</svg>", ""])
+    return "\n".join([head, told, white, *parts, "</svg>", ""])
 
 
-def _text(x: float, y: float, text: str) -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" fill="#1f2933">{escape(text)}</text>'
+def _tick(most: float) -> float:
+    """A round number, so that the axis has room for this much."""
+    power = 10.0 ** math.floor(math.log10(most / _TICKS))
+    return next(step * power for step in (1, 2, 2.5, 5, 10) if step * power * _TICKS >= most)
+
+
+def _apart(wanted: list[float], high: float) -> list[float]:
+    """Heights near these, from above to below, that are a line apart and within the plot."""
+    found: list[float] = []
+    for y in wanted:
+        found.append(max(y, found[-1] + _LINE) if found else y)
+    lowest = _TOP + high
+    for i in reversed(range(len(found))):
+        found[i] = min(found[i], lowest)
+        lowest = found[i] - _LINE
+    return found
+
+
+def _line(x1: float, y1: float, x2: float, y2: float) -> str:
+    return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="#d5dae1"/>'
+
+
+def _text(x: float, y: float, text: str, anchor: str = "start") -> str:
+    return (
+        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="#1f2933">{escape(text)}</text>'
+    )

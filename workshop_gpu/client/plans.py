@@ -3,11 +3,12 @@
 from html import escape
 
 from workshop_gpu.api.schemas_plans import Blocks, PlanView, RungView
-from workshop_gpu.client.tables import Row, html_table, text_table
+from workshop_gpu.client.tables import QUIET, Row, html_table, text_table
 from workshop_gpu.client.words import amount
 
-_SIGNS = {"reckoned": "≈ ", "guess": "? "}
+SIGNS = {"reckoned": "≈ ", "guess": "? "}
 """Before seconds that were not measured on that very rung."""
+SIGNS_MEAN = "≈ reckoned from what was measured otherwise · ? a guess"
 
 _BLOCKS = {
     Blocks.COMPILED: "Its blocks are compiled.",
@@ -39,7 +40,7 @@ class PlanTable:
                 amount(rung.weights_bytes) if rung.weights_bytes else "0",
                 amount(rung.working_bytes),
                 amount(rung.needed_bytes),
-                f"{_SIGNS.get(rung.basis, '')}{rung.expected_s:.2f} s{self._mark(rung)}",
+                f"{SIGNS.get(rung.basis, '')}{rung.expected_s:.2f} s{self._mark(rung)}",
                 rung.why,
             )
             for rung in self.plan.rungs
@@ -56,8 +57,13 @@ class PlanTable:
         text = f"{plan.model} on {plan.device}, where {room} can be had{there}."
         return " ".join(filter(None, (text, blocks, plan.warning, *plan.notes)))
 
+    def _legend(self) -> list[str]:
+        """What the signs mean, where there are any."""
+        return [SIGNS_MEAN] if any(rung.basis in SIGNS for rung in self.plan.rungs) else []
+
     def _repr_html_(self) -> str:
-        return f"<p>{escape(self._title())}</p>{html_table(self._HEAD, self._rows())}"
+        parts = [f"<p>{escape(self._title())}</p>", html_table(self._HEAD, self._rows())]
+        return "".join([*parts, *(f'<p style="{QUIET}">{line}</p>' for line in self._legend())])
 
     def __repr__(self) -> str:
-        return f"{self._title()}\n{text_table(self._HEAD, self._rows())}"
+        return "\n".join([self._title(), text_table(self._HEAD, self._rows()), *self._legend()])

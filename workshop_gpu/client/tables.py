@@ -9,11 +9,14 @@ from typing import overload
 
 from workshop_gpu.api import schemas
 from workshop_gpu.client.words import about, amount, amount_of, describe_reservation
+from workshop_gpu.conductor.effects import Holder
 
 _TABLE = "border-collapse:collapse;margin:2px 0 8px 0"
 _HEAD = "text-align:left;padding:3px 14px 3px 0;border-bottom:1px solid;font-weight:600"
 _CELL = "text-align:left;padding:3px 14px 3px 0;vertical-align:top"
-_QUIET = "opacity:0.65"
+_SHORT = 20
+"""Cells of so few characters are not broken into lines: the long ones beside them are."""
+QUIET = "opacity:0.65"
 _SHADES = {  # of a GPU's memory: colours that carry on dark and on light
     "weights": "#4f7fd9",
     "shared": "#7fa3e6",
@@ -26,6 +29,9 @@ _SHADES = {  # of a GPU's memory: colours that carry on dark and on light
     "margin": "#bdbdbd",
 }
 
+_EVERYTHING = "everything on the GPU"
+"""The placement that needs no words: the server's name for it."""
+
 Row = Sequence[str]
 
 
@@ -33,10 +39,14 @@ def html_table(head: Row, rows: Sequence[Row]) -> str:
     """Cells are text, not HTML."""
     top = "".join(f'<th style="{_HEAD}">{escape(name)}</th>' for name in head)
     body = "".join(
-        "<tr>" + "".join(f'<td style="{_CELL}">{escape(cell)}</td>' for cell in row) + "</tr>"
+        "<tr>" + "".join(f'<td style="{_cell(text)}">{escape(text)}</td>' for text in row) + "</tr>"
         for row in rows
     )
     return f'<table style="{_TABLE}"><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>'
+
+
+def _cell(text: str) -> str:
+    return f"{_CELL};white-space:nowrap" if len(text) <= _SHORT else _CELL
 
 
 def text_table(head: Row, rows: Sequence[Row]) -> str:
@@ -71,9 +81,12 @@ def model_state(model: schemas.Model) -> str:
 
 
 def slot_extras(slot: schemas.Slot) -> str:
-    """What a model has beside its weights: "compiled, with flowers, retro"; "" for nothing."""
+    """What is special about a model there: "text encoders staged, compiled, with flowers, retro";
+    "" for a model that has all its weights on the GPU and nothing beside them."""
+    where = "" if slot.placement == _EVERYTHING else slot.placement
+    compiled = "compiled" if slot.compiled else ""
     with_loras = f"with {', '.join(slot.loras)}" if slot.loras else ""
-    return ", ".join(filter(None, ("compiled" if slot.compiled else "", with_loras)))
+    return ", ".join(filter(None, (where, compiled, with_loras)))
 
 
 class ModelTable(Sequence[schemas.Model]):
@@ -180,21 +193,25 @@ class StatusView:
         if not parts:
             parts = ["<p>This server has no GPU that could work.</p>"]
         if pool := _pool_line(self.status.pool):
-            parts.append(f'<p style="{_QUIET}">{escape(pool)}</p>')
+            parts.append(f'<p style="{QUIET}">{escape(pool)}</p>')
         if self.status.paused:
             parts.append(f"<p>The queue is paused: {escape(self.status.paused)}</p>")
         rows = self._rows()
         if rows:
             parts.append(html_table(self._HEAD, rows))
         else:
-            parts.append(f'<p style="{_QUIET}">Nobody waits: the next picture is yours.</p>')
+            parts.append(f'<p style="{QUIET}">Nobody waits: the next picture is yours.</p>')
         return "".join(parts) + _problems_html(self.status.problems)
 
     def __repr__(self) -> str:
         lines: list[str] = []
         for device in self.devices:
             lines.append(_device_line(device))
-            lines += [f"  {amount(part.bytes):>9}  {_holder(part)}" for part in device.holders]
+            extras = _extras(device)
+            lines += [
+                f"  {amount(part.bytes):>9}  {_holder(part)}{_in_brackets(part, extras)}"
+                for part in device.holders
+            ]
         if pool := _pool_line(self.status.pool):
             lines.append(pool)
         if self.status.paused:
@@ -223,9 +240,18 @@ def _reservation_row(reservation: schemas.Reservation) -> Row:
     return (place, _who(reservation), "(own code)", words.line())
 
 
-def _holder(part: object) -> str:
-    kind, name = getattr(part, "kind", ""), getattr(part, "name", "")
-    return f"{kind}: {name}" if name and name != kind else str(kind)
+def _holder(part: Holder) -> str:
+    return f"{part.kind}: {part.name}" if part.name and part.name != part.kind else part.kind
+
+
+def _extras(device: schemas.Device) -> dict[str, str]:
+    """What is special about each model there that stands ready."""
+    return {slot.model: slot_extras(slot) for slot in device.slots if slot.state == "ready"}
+
+
+def _in_brackets(part: Holder, extras: dict[str, str]) -> str:
+    words = extras.get(part.name) if part.kind == "weights" else None
+    return f" ({words})" if words else ""
 
 
 def _device_line(device: schemas.Device) -> str:
@@ -237,6 +263,7 @@ def _device_line(device: schemas.Device) -> str:
 
 def _device_html(device: schemas.Device) -> str:
     total = max(1, device.total_bytes)
+    extras = _extras(device)
     bars = "".join(
         f'<div title="{escape(_holder(part))}: {amount(part.bytes)}" style="height:100%;'
         "box-sizing:border-box;min-width:3px;border-right:1px solid rgba(255,255,255,0.8);"
@@ -245,9 +272,11 @@ def _device_html(device: schemas.Device) -> str:
         for part in device.holders
         if part.bytes > 0
     )
-    legend = " · ".join(
-        f'<span style="color:{_SHADES.get(part.kind, "#8a8a8a")}">■</span> '
-        f"{escape(_holder(part))} {amount(part.bytes)}"
+    # Only the words are quiet: a square is of the same colour as its piece of the bar.
+    legend = " ".join(
+        f'<span style="white-space:nowrap"><span style="color:{_SHADES.get(part.kind, "#8a8a8a")}">'
+        f'■</span></span> <span style="{QUIET};margin-right:8px">{escape(_holder(part))} '
+        f"{amount(part.bytes)}{escape(_in_brackets(part, extras))}</span>"
         for part in device.holders
         if part.bytes > 0
     )
@@ -259,7 +288,7 @@ def _device_html(device: schemas.Device) -> str:
         f'<div style="margin:4px 0 10px 0"><div><b>{escape(device.id)}</b> '
         f"{escape(_device_line(device).partition(' ')[2])}</div>"
         f'<div style="{frame}">{bars}</div>'
-        f'<div style="font-size:90%;{_QUIET}">{legend}</div></div>'
+        f'<div style="font-size:90%">{legend}</div></div>'
     )
 
 

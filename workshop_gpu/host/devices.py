@@ -61,8 +61,8 @@ def find_devices(wanted: list[str]) -> list[DeviceConfig]:
         elif kind == "cuda":
             by_index = {str(card.index): card for card in cards}
             if rest not in by_index:
-                there = ", ".join(f"cuda:{index}" for index in by_index) or "none"
-                raise InvalidRequest("devices", f'no GPU "{entry}" here; choose one of {there}')
+                there = ", ".join(f"cuda:{index}" for index in by_index) or '"cpu"; there is no GPU'
+                raise InvalidRequest("devices", f'no GPU "{entry}" here; write {there}')
             found.append(_card(by_index[rest]))
         elif kind == "cpu":
             found.append(_cpu(len(found), rest))

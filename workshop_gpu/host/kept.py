@@ -14,6 +14,7 @@ from workshop_gpu.host.audit import AuditLog
 from workshop_gpu.host.json_file import JsonFile
 
 V = TypeVar("V")
+_MEASURED = "measured.json"
 
 
 class Measured(msgspec.Struct, frozen=True):
@@ -21,6 +22,12 @@ class Measured(msgspec.Struct, frozen=True):
 
     devices: tuple[str, ...]
     learned: Learned
+
+
+def devices_measured(folder: Path) -> tuple[str, ...]:
+    """Blocking. The devices on which that was measured which lies in this folder."""
+    stored, _ = JsonFile(folder / _MEASURED, Measured).read()
+    return () if stored is None else stored.devices
 
 
 class Kept:
@@ -35,8 +42,10 @@ class Kept:
         self.audit = AuditLog(folder / "audit.jsonl", log)
         self._configured = configured
         self._file: JsonFile[dict[str, Any]] = JsonFile(folder / "policy.json", dict[str, Any])
-        self._measured = JsonFile(folder / "measured.json", Measured)
+        self._measured = JsonFile(folder / _MEASURED, Measured)
         self._last = Measured(devices, Learned())
+        self._written = self._last
+        self._tuned = Learned()
         self._log = log
         self._latest = configured
         self._writing = asyncio.Lock()
@@ -60,19 +69,29 @@ class Kept:
         if problem:
             self._log.warning("%s. Sizes and times will be measured again.", problem)
         if stored is not None and stored.devices == self._last.devices:
-            self._last = stored
+            self._last = self._written = stored
         return self._last.learned
 
     async def keep_learned(self, learned: Learned) -> None:
-        """Writes what was learned, if it is news."""
+        """Writes what was learned, if it is news. What another process has measured and written
+        meanwhile (`workshop-gpu tune`) stays, and counts where both know."""
         news = Measured(self._last.devices, learned)
         if news == self._last:
             return
         self._last = news
         try:
-            await anyio.to_thread.run_sync(self._measured.write, news)
+            await anyio.to_thread.run_sync(self._write_learned, news)
         except OSError as error:
             self._log.warning("%s was not written: %s", self._measured.path, error.strerror)
+
+    def _write_learned(self, news: Measured) -> None:
+        """Blocking. Raises OSError."""
+        stored, _ = self._measured.read()
+        if stored is not None and stored.devices == news.devices and stored != self._written:
+            found = _changes(self._written.learned, stored.learned)
+            self._tuned = self._tuned.with_news(found)
+        self._written = Measured(news.devices, news.learned.with_news(self._tuned))
+        self._measured.write(self._written)
 
     def refuse_policy(self, reason: str) -> None:
         """Blocking. The policy that was read makes no sense: it is set aside."""
@@ -100,6 +119,18 @@ class Kept:
     def _policy(self, changes: dict[str, Any]) -> Policy:
         configured: dict[str, Any] = msgspec.to_builtins(self._configured)
         return msgspec.convert(configured | changes, Policy)
+
+
+def _changes(before: Learned, now: Learned) -> Learned:
+    """What is in `now` and was not in `before`."""
+    found: dict[str, Any] = {}
+    for name in Learned.__struct_fields__:
+        old, new = getattr(before, name), getattr(now, name)
+        if isinstance(new, dict):
+            found[name] = {key: value for key, value in new.items() if old.get(key) != value}
+        elif new != old:
+            found[name] = new
+    return Learned(**found)
 
 
 def _only_for(policy: Policy, models: set[str]) -> Policy:

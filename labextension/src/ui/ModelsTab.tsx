@@ -3,7 +3,7 @@ import { modelActions } from '../actions';
 import type { Desk } from '../desk';
 import { amount, took, type Trans } from '../format';
 import type { Room } from '../room';
-import type { Plan } from '../types';
+import type { Plan, Rung } from '../types';
 import { modelLines } from '../view';
 import { Do } from './Doing';
 import { useAnswer } from './hooks';
@@ -42,6 +42,9 @@ function blocksWords(blocks: Plan['blocks'], trans: Trans): string {
       return '';
   }
 }
+
+/** Before seconds that were not measured on that very rung. */
+const SIGNS: Record<Rung['basis'], string> = { measured: '', reckoned: '≈ ', guess: '? ', '': '' };
 
 interface PlacementProps {
   desk: Desk;
@@ -87,19 +90,28 @@ function PlanTable({ desk, model, state }: PlacementProps) {
             <th scope="col">{trans.__('a picture')}</th>
           </tr>
         </thead>
-        <tbody>
-          {answer.rungs.map(rung => (
-            <tr key={rung.rung} className={rung.chosen ? 'jp-mod-chosen' : ''} title={rung.why}>
+        {answer.rungs.map(rung => (
+          <tbody key={rung.rung}>
+            <tr className={rung.chosen ? 'jp-mod-chosen' : ''}>
               <th scope="row">{rung.words}</th>
               <td className="jp-wg-number">{amount(rung.needed_bytes)}</td>
               <td className="jp-wg-number">
+                {SIGNS[rung.basis]}
                 {took(rung.expected_s)}
                 {answer.blocks === 'compiled' && !rung.compiled && trans.__(' (not compiled)')}
               </td>
             </tr>
-          ))}
-        </tbody>
+            <tr className="jp-wg-why">
+              <td colSpan={3}>{rung.why}</td>
+            </tr>
+          </tbody>
+        ))}
       </table>
+      {answer.rungs.some(rung => SIGNS[rung.basis]) && (
+        <p className="jp-wg-detail">
+          {trans.__('≈ reckoned from what was measured otherwise · ? a guess')}
+        </p>
+      )}
     </>
   );
 }

@@ -4,6 +4,15 @@ import { button, copyText, make } from "../dom.js";
 
 const COPIED_MS = 1500;
 
+/** A picture's caption: how it was made, in the order of what people ask for first. */
+function howMade(made) {
+  const size = `${made.width} × ${made.height}`;
+  const loras = Object.entries(made.loras ?? {}).map(([lora, scale]) => `${lora} ${scale}`);
+  const machine = [made.placement, made.compiled ? "compiled" : ""];
+  const parts = [made.model, `seed ${made.seed}`, `${made.steps} steps`, size, ...loras, ...machine];
+  return parts.filter(Boolean).join(" · ");
+}
+
 export function actions(widget, wishes, stage, chosen) {
   const caption = make("p", { className: "wg-caption" });
   const tool = (text, title, act) => {
@@ -35,9 +44,7 @@ export function actions(widget, wishes, stage, chosen) {
   stage.listen(() => {
     const made = stage.chosen()?.made;
     tools.hidden = !made;
-    caption.textContent = made?.model
-      ? `${made.model} · seed ${made.seed} · ${made.steps} steps · ${made.width} × ${made.height}`
-      : "";
+    caption.textContent = made?.model ? howMade(made) : "";
     caption.title = made?.prompt ?? "";
   });
   widget.on(["_models", "model"], () => (begin.hidden = !chosen()?.accepts.includes("image")));
