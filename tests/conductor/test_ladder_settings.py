@@ -6,10 +6,19 @@ import pytest
 from tests.conductor.laddered import LARGE, laddered, loaded, ordered
 from tests.conductor.staging import GB, MEGAPIXEL, Stage, stage
 from workshop_gpu.conductor import effects, events
+from workshop_gpu.conductor.errors import at_least, at_most
 from workshop_gpu.conductor.learned import Learned
 from workshop_gpu.conductor.memory_settings import MemorySettings
 from workshop_gpu.conductor.policy import Policy
-from workshop_gpu.conductor.rungs import ENCODERS, RESIDENT, ROLES, VAE, Placement
+from workshop_gpu.conductor.rungs import (
+    DENOISER,
+    ENCODERS,
+    RESIDENT,
+    ROLES,
+    VAE,
+    Placement,
+    RoleBytes,
+)
 
 
 @pytest.mark.parametrize(
@@ -97,12 +106,20 @@ def test_settings_that_cannot_work_are_refused_with_the_number_that_would_do(
     ("memory", "megapixels", "setting", "fact"),
     [
         (MemorySettings(virtual_vram_bytes=20 * GB), 1, "virtual_vram_bytes", "most_bytes"),
-        (MemorySettings(swap_space_bytes=100 * GB), 1, "swap_space_bytes", "most_bytes"),
         (
             MemorySettings(virtual_vram_bytes=8 * GB, swap_space_bytes=GB // 10, prefetch=3),
             *(1, "swap_space_bytes", "least_bytes"),
         ),
         (MemorySettings(max_vram_bytes=GB), 4, "max_vram_bytes", "least_bytes"),
+        (MemorySettings(max_vram_bytes=GB // 2), 1, "max_vram_bytes", "least_bytes"),
+        (
+            MemorySettings(virtual_vram_bytes=8 * GB, swap_space_bytes=20 * GB),
+            *(1, "swap_space_bytes", "most_bytes"),
+        ),
+        (
+            MemorySettings(placement="all-streamed", swap_space_bytes=20 * GB),
+            *(1, "swap_space_bytes", "most_bytes"),
+        ),
         (
             MemorySettings(max_vram_bytes=GB, placement="staged-streamed"),
             *(1, "max_vram_bytes", "least_bytes"),
@@ -129,6 +146,32 @@ def test_the_number_of_a_refusal_does_and_the_next_one_does_not(
     assert made.order() == "load large"
     made, request = asked(would_do + (1 if fact == "most_bytes" else -1))
     assert made.refused(request).facts[fact] == would_do
+
+
+@pytest.mark.parametrize("prefetch", [3, 16])
+def test_as_many_buffers_as_blocks_are_refused_where_all_must_stream(prefetch: int) -> None:
+    """There would be no plan, and the job would wait for ever."""
+    few = (LARGE[0], RoleBytes(DENOISER, 2 * GB, (GB // 2,) * 4), LARGE[2])
+
+    def asked(ahead: int) -> tuple[Stage, events.JobSubmitted]:
+        memory = MemorySettings(placement="staged-streamed", prefetch=ahead)
+        made = stage(msgspec.structs.replace(laddered(memory=memory), roles=few))
+        return made, made.job_submitted("large")
+
+    made, request = asked(prefetch)
+    report = made.refused(request)
+    assert (report.facts["field"], report.facts["most"]) == ("prefetch", 2)
+    made, request = asked(2)
+    made.tell(request)
+    assert made.order() == "load large"
+
+
+@pytest.mark.parametrize("size_bytes", [999_500_001, 2_619_836_479, 10**9, 142_000_001])
+def test_the_words_of_a_refusal_are_rounded_so_that_the_number_does(size_bytes: int) -> None:
+    for words, sign in ((at_least(size_bytes), 1), (at_most(size_bytes), -1)):
+        number, unit = words.split()[2:]
+        written = float(number) * {"GB": GB, "MB": 10**6}[unit]
+        assert 0 <= sign * (written - size_bytes) < GB // 10
 
 
 def test_what_a_model_cannot_do_is_not_ordered_again_and_again() -> None:

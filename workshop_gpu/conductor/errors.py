@@ -26,6 +26,25 @@ def gigabytes(size_bytes: int) -> str:
     return f"{size_bytes / 1e6:.0f} MB"
 
 
+def at_least(size_bytes: int) -> str:
+    """In words: "at least 2.7 GB". Rounded up, so that the number does as it stands there."""
+    return f"at least {_in_units(-(-size_bytes // _digit(size_bytes)), size_bytes)}"
+
+
+def at_most(size_bytes: int) -> str:
+    """In words: "at most 15.7 GB". Rounded down."""
+    return f"at most {_in_units(size_bytes // _digit(size_bytes), size_bytes)}"
+
+
+def _digit(size_bytes: int) -> int:
+    """The bytes of the last digit that `gigabytes` shows."""
+    return 10**8 if size_bytes >= 10**9 else 10**6
+
+
+def _in_units(digits: int, size_bytes: int) -> str:
+    return f"{digits / 10:.1f} GB" if size_bytes >= 10**9 else f"{digits} MB"
+
+
 class WorkshopError(Exception):
     """The base of all errors with a kind; `facts` are plain values, bytes as integers."""
 

@@ -1,17 +1,19 @@
 """What a model's memory settings must fulfil on this machine; each refusal names the number that
 would do. Nothing has moved when it is raised."""
 
-from workshop_gpu.conductor.errors import gigabytes
+from workshop_gpu.conductor.errors import at_least, at_most, gigabytes
 from workshop_gpu.conductor.errors_placement import InvalidPlacement, NotRepeatable
 from workshop_gpu.conductor.ladder import AUTO, Streams, names, rung_named
+from workshop_gpu.conductor.memory_settings import MemorySettings
 from workshop_gpu.conductor.placement import never_fits
-from workshop_gpu.conductor.planner import least
+from workshop_gpu.conductor.planner import least, plan_all
 from workshop_gpu.conductor.planning import (
     Size,
     buffer_bytes_for,
     buffers_for,
     has_ladder,
     plans,
+    question_for,
     roles_of,
     rungs_for,
 )
@@ -23,10 +25,13 @@ from workshop_gpu.conductor.rungs import (
     SLICED,
     TILED,
     VAE,
+    RoleBytes,
     manner_in_words,
 )
 from workshop_gpu.conductor.states import DeviceState
 from workshop_gpu.conductor.swap_rules import check_swap_device, check_swap_room
+
+_NOTHING_TO_STREAM = "it has no repeated blocks that could be streamed; choose another"
 
 
 def check_memory(state: State, model: str, size: Size) -> None:
@@ -47,6 +52,7 @@ def check_memory(state: State, model: str, size: Size) -> None:
     _check_sizes(state, model)
     _check_rungs(state, model, placement)
     check_swap_room(state, model, size)
+    _check_any_rung(state, model, size)
     _check_cap(state, model, size)
 
 
@@ -86,7 +92,7 @@ def _check_sizes(state: State, model: str) -> None:
             model,
             "virtual_vram_gb",
             f"{gigabytes(memory.virtual_vram_bytes)} are more than the model's blocks, which can "
-            f"be streamed: at most {gigabytes(in_all)}",
+            f"be streamed: {at_most(in_all)}",
             most_bytes=in_all,
         )
     cards = [
@@ -95,30 +101,21 @@ def _check_sizes(state: State, model: str) -> None:
         if device.state is DeviceState.READY
     ]
     if cards and memory.swap_space_bytes > max(cards):
+        most = min(max(cards), max(in_all - 1, 2 * largest))
         raise InvalidPlacement(
             model,
             "swap_space_gb",
-            f"{gigabytes(memory.swap_space_bytes)} are more than the largest GPU has: at most "
-            f"{gigabytes(max(cards))}; two blocks of this model take {gigabytes(2 * largest)}",
-            most_bytes=max(cards),
+            f"{gigabytes(memory.swap_space_bytes)} are more than the largest GPU has: "
+            f"{at_most(most)}; two blocks of this model take {gigabytes(2 * largest)}",
+            most_bytes=most,
         )
     if 0 < memory.swap_space_bytes < buffers * layer_bytes:
         raise InvalidPlacement(
             model,
             "swap_space_gb",
             f"{gigabytes(memory.swap_space_bytes)} do not hold {buffers} of the model's largest "
-            f"layers: at least {gigabytes(buffers * layer_bytes)}",
+            f"layers: {at_least(buffers * layer_bytes)}",
             least_bytes=buffers * layer_bytes,
-        )
-    piece = denoiser.unit_bytes(buffer_bytes_for(memory)) if denoiser else 0
-    if memory.max_vram_bytes and memory.max_vram_bytes < buffers * piece:
-        what = "layers" if piece < largest else "blocks"
-        raise InvalidPlacement(
-            model,
-            "max_vram_gb",
-            f"{gigabytes(memory.max_vram_bytes)} do not hold {buffers} of the model's largest "
-            f"{what}: at least {gigabytes(buffers * piece)}",
-            least_bytes=buffers * piece,
         )
 
 
@@ -128,11 +125,10 @@ def _check_rungs(state: State, model: str, placement: str) -> None:
     rungs = rungs_for(memory, placement)
     roles = {role.role: role for role in roles_of(state, model)}
     denoiser = roles.get(DENOISER)
-    streams = bool(denoiser and len(denoiser.blocks_bytes) > 2)
-    if all(rung.streams is not Streams.NOTHING for rung in rungs) and not streams:
-        raise InvalidPlacement(
-            model, "placement", "it has no repeated blocks that could be streamed; choose another"
-        )
+    if all(rung.streams is not Streams.NOTHING for rung in rungs):
+        if denoiser is None or len(denoiser.blocks_bytes) <= 2:
+            raise InvalidPlacement(model, "placement", _NOTHING_TO_STREAM)
+        _check_buffers(model, memory, denoiser)
     read_in_blocks = ENCODERS in roles and len(roles[ENCODERS].blocks_bytes) > 2
     if all(rung.placement.streamed for rung in rungs) and not read_in_blocks:
         raise InvalidPlacement(
@@ -154,6 +150,45 @@ def _check_rungs(state: State, model: str, placement: str) -> None:
         )
 
 
+def _check_buffers(model: str, memory: MemorySettings, denoiser: RoleBytes) -> None:
+    """Where only rungs that stream are allowed, more must come through the buffers than they hold:
+    else there is no plan, and a job would wait for ever."""
+    piece = denoiser.unit_bytes(buffer_bytes_for(memory))
+    in_all, buffers = denoiser.streamable_bytes(buffer_bytes_for(memory)), buffers_for(memory)
+    if in_all > buffers * piece:
+        return
+    if memory.swap_space_bytes >= in_all:
+        raise InvalidPlacement(
+            model,
+            "swap_space_gb",
+            f"{gigabytes(memory.swap_space_bytes)} hold all blocks that could be streamed through "
+            f"them: {at_most(in_all - 1)}",
+            most_bytes=in_all - 1,
+        )
+    most = (in_all - 1) // piece - 1
+    if most < 1:
+        raise InvalidPlacement(model, "placement", _NOTHING_TO_STREAM)
+    raise InvalidPlacement(
+        model,
+        "prefetch",
+        f"{buffers} buffers hold all blocks that could be streamed through them: at most {most}",
+        most=most,
+    )
+
+
+def _check_any_rung(state: State, model: str, size: Size) -> None:
+    """What each setting allows alone may leave nothing together, and a job would wait for ever."""
+    rungs = rungs_for(state.models[model].facts.memory, size.placement)
+    if not plan_all(question_for(state, model, size, 0), rungs):
+        raise InvalidPlacement(
+            model,
+            "placement",
+            f"{size.placement or 'what is allowed'} leaves nothing to stream with the model's "
+            "other settings: its buffers (prefetch, swap_space_gb) hold all of it; choose "
+            "another, or smaller buffers",
+        )
+
+
 def _check_cap(state: State, model: str, size: Size) -> None:
     cap = state.models[model].facts.memory.max_vram_bytes
     lowest = least(plans(state, model, size, 0)) if cap else None
@@ -162,6 +197,6 @@ def _check_cap(state: State, model: str, size: Size) -> None:
             model,
             "max_vram_gb",
             f"{gigabytes(cap)} are too few for a picture of {size.pixels:,} pixels on any rung: "
-            f"at least {gigabytes(lowest.needed_bytes)}",
+            f"{at_least(lowest.needed_bytes)}",
             least_bytes=lowest.needed_bytes,
         )
