@@ -12,7 +12,7 @@ from traitlets import CaselessStrEnum, Float, Int, List, TraitError, Unicode, de
 from workshop_gpu.api import provisioner
 from workshop_gpu.api.identity import KernelTokens
 from workshop_gpu.api.jupyter_events import JupyterEvents
-from workshop_gpu.api.kernels import Kernels
+from workshop_gpu.api.kernels import Kernels, is_busy
 from workshop_gpu.api.limits import Visitors
 from workshop_gpu.api.routes import routes
 from workshop_gpu.catalogue.catalogue import Catalogue, default_models_file
@@ -207,6 +207,7 @@ class WorkshopGPU(ExtensionApp):
         devices = tuple(with_cap(device, most_bytes) for device in find_devices(self.devices))
         dtype = "bfloat16" if all(device.gpu_uuid for device in devices) else "float32"
         tokens = KernelTokens()
+        server: Any = self.serverapp
         runtime = Runtime(
             RuntimeSettings(
                 devices=devices,
@@ -228,6 +229,7 @@ class WorkshopGPU(ExtensionApp):
             ),
             self.log,
             ForeignProcesses(tokens.name),
+            lambda kernel: is_busy(server.kernel_manager, kernel),
         )
         kernels = Kernels(runtime, tokens, lambda: _local_url(self.serverapp))
         self.settings.update(

@@ -46,6 +46,10 @@ class RunningKernel:
         assert found["status"] == "ok", found
         return ast.literal_eval(found["data"]["text/plain"])
 
+    def begin(self, code: str) -> None:
+        """Has a cell executed, and does not wait for its end."""
+        self._client.execute(code)
+
     def environment(self, name: str) -> str:
         return str(self.value(f"__import__('os').environ.get({name!r}, '')"))
 

@@ -204,6 +204,23 @@ def test_an_instructor_cancels_anybodys_job_and_it_is_noted(server, person):
     assert (entry["action"], entry["subject"]) == ("cancelled a job", job["id"])
 
 
+def test_each_action_on_a_model_or_a_participant_is_noted(server, person):
+    with Person(server, "noted") as other:
+        who = other.get("api/me")["participant"]
+        other.ended(other.submit(model="shapes", steps=1)["id"])
+    person.http.post("api/models/shapes/load").raise_for_status()
+    person.until(lambda event: person.slots().get("shapes") == "ready")
+    person.http.post("api/models/shapes/evict").raise_for_status()
+    patch(person, "models/shapes", {"pinned": False})
+    patch(person, f"participants/{who}", {"queue_limit": 1, "priority": "low"})
+    assert [(each["action"], each["subject"], each["details"]) for each in audit(person)[:4]] == [
+        ("changed a participant's rules", who, {"queue_limit": 1, "priority": "low"}),
+        ("changed a model's rules", "shapes", {"reason": "", "pinned": False}),
+        ("evicted a model", "shapes", {}),
+        ("asked for a model", "shapes", {}),
+    ]
+
+
 @pytest.mark.parametrize("verb", ["POST", "DELETE"])
 def test_a_gpu_that_is_not_there_can_be_neither_cleared_nor_opened(person, verb):
     status, error = person.refused(verb, "api/devices/cuda:7/clear")

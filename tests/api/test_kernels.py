@@ -1,9 +1,12 @@
 """What belongs to a kernel lives and dies with it."""
 
+import os
+
 import pytest
 
 from tests.api.kernels import RunningKernel
 from tests.api.people import TURBO
+from tests.serverprocess import ServerProcess
 
 
 @pytest.fixture
@@ -80,6 +83,32 @@ def test_a_killed_kernel_loses_its_holds_too(own_kernel, person):
         and event["slot"]["holds"] == 0
     )
     assert freed["slot"]["state"] in ("ready", "loading")
+
+
+def test_what_a_kernel_has_stays_while_a_cell_keeps_it_from_renewing(tmp_path):
+    """The cell reads from a pipe, until there is something to read. The server is a fresh one:
+    where a kernel was killed, Jupyter may no longer see whether the next ones are busy."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with (
+        ServerProcess() as server,
+        RunningKernel(server, "long.ipynb") as kernel,
+        kernel.person() as participant,
+    ):
+        kernel.begin(f"open({str(pipe)!r}).read()")
+        hold = participant.hold("shapes", ttl_s=12)
+        room = {"size_bytes": 1_000_000, "ttl_s": 12}
+        room = participant.http.post("api/reservations", json=room).raise_for_status().json()
+        left_s = {hold["id"]: 0.0, room["id"]: 0.0}
+        for _, event in participant.events():
+            told = event.get("hold") or event.get("reservation")
+            if told and told["id"] in left_s:
+                assert not event["ended"]
+                left_s[told["id"]] = told["expires_in_s"]
+            if min(left_s.values()) > 12:
+                break
+        pipe.write_text("go on")
+        assert kernel.value("1 + 1") == 2
 
 
 def test_a_kernel_of_another_server_cannot_come_in(own_kernel):

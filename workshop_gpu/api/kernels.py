@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import PurePosixPath
+from typing import Any
 
 from workshop_gpu.api.identity import KernelTokens
 from workshop_gpu.api.rules import without_participant
@@ -54,3 +55,10 @@ class Kernels:
         policy = without_participant(self._runtime.policy, kernel)
         if policy != self._runtime.policy:
             await self._runtime.change_policy(policy)
+
+
+def is_busy(manager: Any, kernel: str) -> bool:
+    """Whether a kernel of Jupyter's kernel manager executes something."""
+    return (
+        kernel in manager and getattr(manager.get_kernel(kernel), "execution_state", "") == "busy"
+    )

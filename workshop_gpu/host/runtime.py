@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -35,6 +35,7 @@ from workshop_gpu.host.input_store import InputStore
 from workshop_gpu.host.journal_records import request_of
 from workshop_gpu.host.keeper import Keeper
 from workshop_gpu.host.kept import Kept
+from workshop_gpu.host.leases import LOOK_S, Leases
 from workshop_gpu.host.likely import likely_sources
 from workshop_gpu.host.log_entries import CatalogueRead, LogEntry, Preview
 from workshop_gpu.host.neighbours import beside
@@ -86,7 +87,7 @@ class Runtime:
 
     All methods run on the event loop's thread. Methods that ask for something raise a
     `WorkshopError` when it is refused, and then nothing has changed. `foreign` knows the kernels
-    among the processes that hold GPU memory.
+    among the processes that hold GPU memory, `is_busy` says whether a kernel executes something.
     """
 
     def __init__(
@@ -95,6 +96,7 @@ class Runtime:
         catalogue: Catalogue,
         log: logging.Logger | None = None,
         foreign: ForeignProcesses | None = None,
+        is_busy: Callable[[str], bool] = lambda kernel: False,
     ) -> None:
         self.settings = settings
         self.catalogue = catalogue
@@ -122,6 +124,7 @@ class Runtime:
         self.keeper = Keeper(journal, self.jobs, *stores, settings.keep, accounts, self._log)
         self._driver = Driver(self._conductor, self._carry_out, self._log)
         self.reservations = Reservations(self._ask, self._reservation, devices)
+        self._leases = Leases(self._ask, is_busy)
         self.clearing = Clearing(self.reservations, settings.data_folder, self._log)
         self.chronicle = Chronicle(self.policy, self.jobs, self.reservations)
         self.classroom = Classroom(self.events.append)
@@ -210,6 +213,7 @@ class Runtime:
             if self.settings.spare_worker:
                 group.start_soon(self.spare.run)
             group.start_soon(self._keep_time)
+            group.start_soon(self._renew_leases)
             if any(device.gpu_uuid for device in self.settings.devices):
                 group.start_soon(self._watch_processes)
                 cards = {each.gpu_uuid: each.id for each in self.settings.devices if each.gpu_uuid}
@@ -246,6 +250,11 @@ class Runtime:
         while True:
             self.processes = await anyio.to_thread.run_sync(self.foreign.read)
             await anyio.sleep(_PROCESSES_S)
+
+    async def _renew_leases(self) -> None:
+        while True:
+            await anyio.sleep(LOOK_S)
+            self._leases.renew(self.snapshot())
 
     async def _keep_time(self) -> None:
         learned_at = time.monotonic()
