@@ -13,8 +13,8 @@ from workshop_gpu.simulation.__main__ import main
 from workshop_gpu.simulation.machines import Impossible
 from workshop_gpu.simulation.measures import Measures
 from workshop_gpu.simulation.policies import POLICIES, Policy
-from workshop_gpu.simulation.room import Room, read_room
-from workshop_gpu.simulation.simulation import simulate
+from workshop_gpu.simulation.room import Room, parse_room, read_room
+from workshop_gpu.simulation.simulation import play, simulate
 
 KEYS = [
     "images_per_hour",
@@ -124,3 +124,30 @@ def test_the_command_refuses_a_room_and_a_policy_that_do_not_exist(
     with pytest.raises(SystemExit):
         main(["workshop", "--policy", "luck"])
     assert "luck" in capsys.readouterr().err
+
+
+def test_thousands_of_people_are_played_and_everybody_gets_a_picture() -> None:
+    crowd = """
+title = "Two thousand people"
+hours = 0.05
+
+[[gpus]]
+gb = 80.0
+count = 64
+
+[[models]]
+names = ["a", "b", "c"]
+gb = 27.6
+image_s = [5.44]
+load_s = { rebuild = 10.0, disk = 6.8, pool = 0.55 }
+
+[[people]]
+name = "person"
+count = 2000
+think_s = 300.0
+keep = 0.7
+"""
+    room = parse_room(crowd.encode())
+    record = play(room, POLICIES["conductor"], seed=1)
+    assert len(record.waits_s) > 500
+    assert not record.waits

@@ -30,7 +30,7 @@ class Ours:
         self.handle = self._conductor.handle
 
     def waiting(self, now: float) -> list[str]:
-        return [view.job for view in self._conductor.snapshot(now).jobs if view.position]
+        return self._conductor.waiting()
 
 
 class Policy(msgspec.Struct, frozen=True):
