@@ -55,6 +55,7 @@ class Crowd(RuleBasedStateMachine):
     @initialize(
         queue_limit=st.integers(1, 3),
         count=st.integers(1, 2),
+        second_gb=st.sampled_from((80, 80, 24)),
         batch_limit=st.sampled_from((1, 3)),
         wait_limit_s=st.sampled_from((0.0, 0.0, 90.0)),
         bustle=st.sampled_from((0.0, 0.5, 0.9)),
@@ -64,6 +65,7 @@ class Crowd(RuleBasedStateMachine):
         self,
         queue_limit: int,
         count: int,
+        second_gb: int,
         batch_limit: int,
         wait_limit_s: float,
         bustle: float,
@@ -77,6 +79,7 @@ class Crowd(RuleBasedStateMachine):
             wait_limit_s=wait_limit_s,
         )
         self.devices = DEVICES[:count]
+        self.sizes_gb = dict(zip(DEVICES, (80, second_gb), strict=True))
         self.conductor = Conductor(settings, self.devices)
         self.out.policy = Policy.of(settings)
         self.bustle, self.dice = bustle, Random(dice)
@@ -300,7 +303,8 @@ class Crowd(RuleBasedStateMachine):
     @rule(device=devices, foreign_gb=st.sampled_from((0, 0, 10, 40)))
     def worker_is_ready(self, device: str, foreign_gb: int) -> None:
         if device in self.devices and device not in {*self.out.workers, *self.gone}:
-            self.tell(events.DeviceReady(device, 80 * GB, foreign_gb * GB, neighbours=DEVICES))
+            size_bytes = self.sizes_gb[device] * GB
+            self.tell(events.DeviceReady(device, size_bytes, foreign_gb * GB, neighbours=DEVICES))
 
     @precondition(lambda self: self.out.busy)
     @rule(number=numbers, grown=st.sampled_from((1.0, 1.0, 1.3)), after_s=st.sampled_from((0, 2)))
@@ -485,7 +489,8 @@ class Crowd(RuleBasedStateMachine):
             if worker and worker.told_to_stop:
                 self.tell(events.WorkerDied(device, "it took too long"))
             if device not in {*self.out.workers, *self.gone}:
-                self.tell(events.DeviceReady(device, 80 * GB, 0, neighbours=DEVICES))
+                size_bytes = self.sizes_gb[device] * GB
+                self.tell(events.DeviceReady(device, size_bytes, 0, neighbours=DEVICES))
             self.read_honestly(device)
         if self.out.fetching and FAR in self.facts:
             self.facts[FAR] = fact(FAR)

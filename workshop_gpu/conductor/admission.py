@@ -22,9 +22,9 @@ from workshop_gpu.conductor.errors import (
     QueueFull,
     ReportedError,
 )
-from workshop_gpu.conductor.errors_placement import NotRepeatable
+from workshop_gpu.conductor.errors_placement import InvalidPlacement, NotRepeatable
 from workshop_gpu.conductor.events import EvictionAsked, HoldTaken, JobSubmitted, ModelWanted
-from workshop_gpu.conductor.memory_rules import check_manner, check_memory
+from workshop_gpu.conductor.memory_rules import can_be_placed, check_manner, check_memory
 from workshop_gpu.conductor.names import check_names
 from workshop_gpu.conductor.offering import limit_of
 from workshop_gpu.conductor.placement import never_fits
@@ -63,7 +63,7 @@ def check_job(state: State, event: JobSubmitted, now: float) -> None:
     check_manner(state, event.model, size)
     check_compiled(state, event)
     _check_fits(state, event.model, size)
-    _check_failures(state, event.model, now)
+    _check_failures(state, event.model, size, now)
     _check_queue(state, event.participant)
 
 
@@ -77,7 +77,7 @@ def check_hold(state: State, event: HoldTaken, now: float) -> None:
     if event.hold in state.holds or event.hold in state.ended_holds:
         raise InvalidRequest("hold", "this id was given already; make a new one", hold=event.hold)
     check_wanted(state, event)
-    _check_failures(state, event.model, now)
+    _check_failures(state, event.model, TYPICAL, now)
 
 
 def check_wanted(state: State, event: HoldTaken | ModelWanted) -> None:
@@ -149,13 +149,15 @@ def fresh_failures(state: State, model: str, now: float) -> list[Slot]:
     return [slot for slot in state.slots(model, SlotState.FAILED) if now - slot.since_s < kept_s]
 
 
-def _check_failures(state: State, model: str, now: float) -> None:
-    """Where the model failed to load on every device just now, the cause is the answer."""
+def _check_failures(state: State, model: str, size: Size, now: float) -> None:
+    """Where the model failed to load just now on every device that is large enough for it, the
+    cause is the answer."""
     failures = fresh_failures(state, model, now)
     if not failures or state.has_slot(model, *_LIVE):
         return
     failed = {slot.device for slot in failures}
-    if any(device.name not in failed for device in usable_devices(state)):
+    others = [d.ledger.most_bytes for d in usable_devices(state) if d.name not in failed]
+    if others and not never_fits(least_bytes(state, model, size), others):
         return
     last = max(failures, key=lambda slot: slot.since_s)
     if last.error is not None:
@@ -230,11 +232,12 @@ def verdict(state: State, job: Job) -> ErrorReport | None:
         return ModelUnknown(job.model, _offered(state)).report()
     if model.facts.problem and not state.has_slot(job.model, *_LIVE):
         return ModelUnavailable(job.model, model.facts.problem).report()
-    if job.request.manner:
-        try:
-            check_manner(state, job.model, size_of(job))
-        except NotRepeatable as refusal:
-            return refusal.report()
+    try:
+        if not can_be_placed(state, job.model, size_of(job)):
+            check_memory(state, job.model, size_of(job))
+        check_manner(state, job.model, size_of(job))
+    except (InvalidPlacement, NotRepeatable) as refusal:
+        return refusal.report()
     failures = [*state.slots(job.model, SlotState.FAILED)]
     needed_bytes = least_bytes(state, job.model, size_of(job))
     if not failures and state.most_bytes and not never_fits(needed_bytes, state.most_bytes):

@@ -367,7 +367,8 @@ class Conductor:
         if isinstance(event, SlotLoaded | JobFinished):
             ended = state.ended.get(getattr(event, "job", ""))
             state.suspects[model or (ended.model if ended else "")] = None
-        if isinstance(event, CatalogueChanged | DeviceReady | DeviceGone | WorkerDied):
+        changed = CatalogueChanged | PolicyChanged | DeviceReady | DeviceGone | WorkerDied
+        if isinstance(event, changed):
             state.suspects |= dict.fromkeys(state.queue.models())
         if isinstance(event, CatalogueChanged | PolicyChanged):
             for name in state.devices:

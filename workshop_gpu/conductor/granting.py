@@ -21,6 +21,7 @@ from enum import IntEnum
 
 from workshop_gpu.conductor.eviction import Candidate, Standing, choose
 from workshop_gpu.conductor.fairness import Reason, rank
+from workshop_gpu.conductor.fetching import awaits_download
 from workshop_gpu.conductor.lending import guests
 from workshop_gpu.conductor.orders import Evict
 from workshop_gpu.conductor.queue import Key
@@ -108,9 +109,11 @@ def next_step(state: State, now: float) -> Decision:
 
 def in_turn(state: State, reservation: Reservation, now: float) -> bool:
     """Whether no job goes before it."""
-    if reservation.clears or not len(state.queue) or reservation.id in state.closed.values():
+    if reservation.clears or reservation.id in state.closed.values() or state.policy.paused:
         return True
-    return key_of(state, reservation, now) < state.queue.line.first.key
+    could_begin = (model for model in state.queue.models() if not awaits_download(state, model))
+    first = next(could_begin, None)
+    return first is None or key_of(state, reservation, now) < state.queue.first_of(first).key
 
 
 def key_of(state: State, reservation: Reservation, now: float) -> Key:

@@ -100,10 +100,10 @@ def _who_keeps_room(state: State, model: str) -> str:
     for device in _ready(state)[:_MOST_DEVICES]:
         ledger = device.ledger
         left_bytes = ledger.most_bytes - ledger.reserved_bytes
-        if needed > left_bytes:
+        if ledger.reserved_bytes and needed > left_bytes:
             return "reservation"
         left_bytes -= ledger.foreign_bytes
-        if needed > left_bytes:
+        if ledger.foreign_bytes and needed > left_bytes:
             return "foreign"
         pinned = [name for name in device.slots if state.models[name].pinned and name != model]
         if needed > left_bytes - sum(map(ledger.weights_bytes, pinned)):

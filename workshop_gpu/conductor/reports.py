@@ -173,7 +173,9 @@ class Reports:
         self._correct_weights(event, device)
         if event.placement == RESIDENT and not slot.uses:
             state.estimates.learn_load(event.model, event.weights_bytes, event.seconds_s)
-        slot.state, slot.since_s, slot.used_s = SlotState.READY, now, now
+        slot.state, slot.since_s = SlotState.READY, now
+        if not slot.moves:  # an idle model that was placed otherwise was not used by that
+            slot.used_s = now
         slot.placement = event.placement
         lend(state, slot, moves=False)
         slot.error = None

@@ -148,6 +148,10 @@ class Requests:
             for slot in self._state.slots(name, *SlotState):
                 self._state.touch(slot.device)
         self._state.models[name].fetch_failed = False
+        kept_s = self._state.settings.failed_load_s
+        for slot in list(self._state.slots(name, SlotState.FAILED)):
+            if now - slot.since_s >= kept_s:  # though it may be somewhere else meanwhile
+                self._changes.remove_slot(slot)
         if self._state.queue.awaits(name) or self._state.has_slot(name, *_PRESENT):
             return
         if not admission.fresh_failures(self._state, name, now):

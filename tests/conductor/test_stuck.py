@@ -1,0 +1,100 @@
+"""Nothing that cannot go on waits for ever, and nothing waits for what will not come."""
+
+import msgspec
+import pytest
+
+from tests.conductor.laddered import laddered, loaded
+from tests.conductor.staging import GB, Stage, model, stage
+from workshop_gpu.conductor import events
+from workshop_gpu.conductor.conductor import Conductor, Settings
+from workshop_gpu.conductor.memory_settings import MemorySettings
+from workshop_gpu.conductor.policy import Policy
+
+
+def test_a_failed_load_on_the_only_card_that_is_large_enough_is_told_to_the_next_who_asks() -> None:
+    made = Stage(Conductor(Settings(), ("gpu0", "gpu1")))
+    made.tell(events.CatalogueChanged((model("a"),)))
+    made.ready("gpu0", gb=80)
+    made.ready("gpu1", gb=24)
+    made.submit("a")
+    made.fail("gpu0")
+    made.later(5.0)
+    refusal = made.refused(made.job_submitted("a", "bob"))
+    assert (refusal.kind, refusal.facts["retry_in_s"]) == ("load_failed", 25.0)
+    made.later(25.0)
+    made.submit("a", "bob")
+    assert made.order("gpu0") == "load a"
+
+
+def test_a_load_that_failed_long_ago_keeps_no_gpu_from_its_model() -> None:
+    made = stage(model("a"), devices=("gpu0", "gpu1"), settings=Settings(queue_limit=30))
+    first = made.submit("a")
+    made.fail("gpu0")
+    made.answer("gpu1")
+    made.answer("gpu1")
+    assert made.state(first) == "done"
+    made.later(600.0)
+    for _ in range(8):
+        made.submit("a", "bob")
+    assert made.order("gpu0") == "load a"
+
+
+@pytest.mark.parametrize("rung", ["resident", "tiled", "swap-encoders"])
+def test_a_waiting_job_fails_when_the_instructor_names_a_rung_that_cannot_be(rung: str) -> None:
+    made = stage(laddered(), gb=20)
+    made.tell(events.PolicyChanged(Policy(paused="lunch")))
+    job = made.submit("large")
+    made.tell(events.PolicyChanged(Policy(placements={"large": rung})))
+    assert made.state(job) == "failed"
+    assert made.job(job).error is not None
+
+
+def test_a_waiting_job_fails_when_the_catalogue_caps_its_model_too_low() -> None:
+    made = stage(laddered(), gb=80)
+    made.tell(events.PolicyChanged(Policy(paused="lunch")))
+    job = made.submit("large")
+    capped = laddered("large", MemorySettings(max_vram_bytes=GB // 2))
+    made.tell(events.CatalogueChanged((capped,)))
+    error = made.job(job).error
+    assert error is not None
+    assert error.kind == "invalid_placement"
+
+
+def test_a_reservation_does_not_wait_behind_a_job_whose_model_is_being_downloaded() -> None:
+    made = stage(model("far", on_disk=False))
+    made.submit("far")
+    made.tell(events.ReservationAsked("room", "bob", "kernel-bob", 8 * GB, None, 60.0))
+    assert made.conductor.reservation("room", made.now).state.value == "granted"
+
+
+def test_a_reservation_does_not_wait_behind_a_queue_that_is_paused() -> None:
+    made = stage()
+    made.tell(events.PolicyChanged(Policy(paused="lunch")))
+    made.submit("a")
+    made.tell(events.ReservationAsked("room", "bob", "kernel-bob", 8 * GB, None, 60.0))
+    assert made.conductor.reservation("room", made.now).state.value == "granted"
+
+
+def test_a_reading_of_nothing_at_all_is_not_believed_while_models_are_there() -> None:
+    made = stage()
+    made.load("a")
+    made.foreign(40)
+    free_gb = made.free_gb()
+    made.tell(events.MemoryRead("gpu0", 0, 0))
+    assert made.free_gb() == free_gb
+
+
+def test_an_idle_model_that_climbs_is_not_kept_warm_for_longer() -> None:
+    made = stage(msgspec.structs.replace(laddered(), keep_warm_s=60.0), gb=48)
+    made.foreign(36)
+    job = made.submit("large")
+    while made.order().startswith("load"):
+        loaded(made)
+    made.take_order()
+    made.tell(events.JobFinished(job, 24.0))
+    made.foreign(0)
+    made.later(50.0)
+    assert made.order() == "load large"
+    loaded(made)
+    made.later(9.0)
+    assert made.order() == "evict large"
