@@ -141,6 +141,28 @@ def test_a_killed_worker_is_replaced_and_the_job_that_it_ran_runs_again(tight, t
     assert _workers_of(tight.pid) != [worker]
 
 
+def test_a_job_that_ends_two_workers_is_failed_and_named_and_the_next_one_is_drawn(tight, teacher):
+    guilty = teacher.submit(model="shapes", steps=90)["id"]
+
+    def tells(event, says):
+        found = event.get("mine", [event["job"]] if event["event"] == "job" else [])
+        return any(job["id"] == guilty and says(job) for job in found)
+
+    for _ in range(2):
+        teacher.until(lambda event: tells(event, lambda job: job["step"] > 2))
+        [worker] = _workers_of(tight.pid)
+        os.kill(worker, signal.SIGSEGV)
+        teacher.until(lambda event: tells(event, lambda job: job["state"] != "running"))
+    error = teacher.ended(guilty)["error"]
+    assert error["kind"] == "worker_lost"
+    assert "ended the GPU worker twice (signal SIGSEGV: Fatal Python error" in error["message"]
+    assert "hread" in error["facts"]["log"], "what each thread did"
+    next_one = teacher.ended(teacher.submit(model="shapes", steps=2)["id"])
+    assert next_one["state"] == "done"
+    news = [each["text"] for each in teacher.get("api/status")["news"]]
+    assert any("safe mode is over" in text for text in news), news
+
+
 def test_the_server_never_imports_torch_and_its_workers_end_with_it():
     with ServerProcess(devices=(TIGHT,), args=WHOLE) as process:
         with Person(process, "ann") as ann:

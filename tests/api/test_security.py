@@ -12,6 +12,8 @@ import pytest
 from tests.api.kernels import RunningKernel
 from tests.api.people import Person
 from tests.api.room import PUPIL_TOKEN, TEACHER_TOKEN
+from tests.api.test_inputs import a_png
+from tests.serverprocess import ServerProcess
 from workshop_gpu.api.openapi import OPERATIONS
 
 WHO = ("anonymous", "stranger's token", "kernel", "pupil", "teacher")
@@ -110,6 +112,37 @@ def test_what_nobody_serves_is_refused_to_strangers_too(people):
 
 
 # what belongs to somebody
+
+
+def test_another_kernels_token_opens_nothing_of_ones_own_by_any_verb(kernel, other_kernel, people):
+    with kernel.person() as owner, other_kernel.person() as neighbour:
+        own = {
+            "job": [owner.ended(owner.submit()["id"])["id"]],
+            "hold": [owner.hold("shapes")["id"]],
+            "input": [owner.http.post("api/inputs", content=a_png()).json()["id"]],
+            "reservation": [
+                owner.http.post("api/reservations", json={"size_bytes": 1000}).json()["id"]
+            ],
+        }
+        own["job"].append(owner.submit(model="shapes", steps=60)["id"])
+        for operation in OPERATIONS:
+            name = next(iter(re.findall(r"{(\w+)}", operation.path)), "model")
+            assert name in own or name == "model" or "(instructor)" in operation.summary
+            seen_by_all = (operation.verb, name) == ("get", "reservation")
+            for each in own.get(name, []):
+                path = operation.path.format(**{name: each, "index": 0})
+                body = {} if operation.verb == "get" else {"json": {"ttl_s": 9}}
+                for other in (neighbour.http, people["pupil"]):
+                    answer = other.request(operation.verb, path, **body)
+                    assert answer.status_code == (200 if seen_by_all else 404), (operation, each)
+        for name, ids in own.items():
+            for each in ids:
+                if name != "hold":
+                    owner.http.get(f"api/{name}s/{each}").raise_for_status()
+        assert [hold["id"] for hold in owner.get("api/holds")["holds"]] == own["hold"]
+        assert owner.ended(own["job"][1])["state"] == "done", "nobody else could cancel it"
+        for name in ("hold", "reservation"):
+            assert owner.http.delete(f"api/{name}s/{own[name][0]}").status_code == 204
 
 
 def test_a_job_and_its_picture_are_for_the_owner_and_admins_and_unknown_to_all_others(
@@ -218,6 +251,20 @@ def test_answers_are_never_guessed_to_be_pages(people):
 def test_a_body_that_is_too_long_is_refused_with_the_limit(person):
     status, error = person.refused("POST", "api/jobs", content=b" " * 1_000_001)
     assert (status, error["kind"], error["limit_bytes"]) == (413, "request_too_large", 1_000_000)
+
+
+def test_who_asks_without_end_is_told_when_to_go_on_and_others_are_served():
+    with (
+        ServerProcess(("cpu:60MB",), ("--WorkshopGPU.requests_per_s=2",)) as slow,
+        Person(slow, "a loop") as loop,
+        Person(slow, "somebody else") as other,
+    ):
+        answers = [loop.http.get("api/me") for _ in range(100)]
+        assert answers[0].status_code == 200
+        refused = next(each for each in answers if each.status_code != 200)
+        assert (refused.status_code, refused.json()["error"]["kind"]) == (429, "too_many_requests")
+        assert int(refused.headers["Retry-After"]) >= 1
+        assert other.http.get("api/me").status_code == 200
 
 
 def test_a_participant_has_so_many_streams_and_a_closed_one_makes_room(server):

@@ -1,6 +1,6 @@
 """Workers that hang or end in a row, told apart from long steps and from the innocent."""
 
-from tests.conductor.staging import Stage, stage
+from tests.conductor.staging import Stage, model, stage
 from workshop_gpu.conductor import effects, events
 from workshop_gpu.conductor.conductor import Settings
 
@@ -186,6 +186,24 @@ def test_a_device_that_comes_back_works_again() -> None:
     job = room.submit("a")
     room.settle()
     assert room.state(job) == "done"
+
+
+def test_after_a_workers_end_models_come_back_in_the_order_in_which_they_are_needed() -> None:
+    pinned = model("d", gb=10, pinned=True)
+    room = stage(model("a", gb=10), model("b", gb=10), model("c", gb=10), pinned)
+    room.answer()
+    room.load("a", "b", "c")
+    room.hold("b")
+    job = room.submit("c")
+    assert room.order() == f"run {job}"
+    room.die()
+    room.ready()
+    loads = []
+    while coming := [each for each in room.orders_of() if each.startswith("load")]:
+        loads += coming
+        room.answer(which="load")
+    assert loads == ["load c", "load b", "load d"], "a job, a hold, a pin; nobody needs the other"
+    assert room.order() == f"run {job}"
 
 
 # memory that does not come back

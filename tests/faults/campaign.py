@@ -23,6 +23,7 @@ from tests.serverprocess import ROOT, ServerProcess
 
 _log = logging.getLogger(__name__)
 
+POINTS = Path(__file__).parent / "points"
 SILENCE_LIMIT_S = 5.0
 DISK_MB = 400
 _SETTLE_S = 240.0
@@ -89,8 +90,11 @@ class Campaign:
                 "--WorkshopGPU.min_residency_s=1",
             ),
             folder=folder,
+            env={"PYTHONPATH": _path(POINTS, ROOT)},
         )
-        self._hand = Hand(self._server, self._random, self._start_server, self._new_client)
+        self._hand = Hand(
+            self._server, self._random, self._start_server, self._new_client, self._a_client
+        )
         self._auditor = Auditor(folder, notes)
         self._over = threading.Event()
 
@@ -175,13 +179,12 @@ class Campaign:
         self._started_clients += 1
         number = self._started_clients
         seed = str(self._plan.seed * 10_000 + number)
-        path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
         command = [sys.executable, "-m", "tests.faults.client", str(self._notes)]
         self._clients.append(
             subprocess.Popen(
                 [*command, f"client-{number}", seed],
                 cwd=ROOT,
-                env={**os.environ, "PYTHONPATH": path},
+                env={**os.environ, "PYTHONPATH": _path(ROOT)},
             )
         )
 
@@ -193,11 +196,19 @@ class Campaign:
         client.wait()
         self._start_client()
 
+    def _a_client(self) -> int:
+        return self._random.choice(self._clients).pid
+
     def _stop_clients(self) -> None:
         while self._clients:
             client = self._clients.pop()
             client.kill()
             client.wait()
+
+
+def _path(*first: Path) -> str:
+    """For PYTHONPATH."""
+    return os.pathsep.join([*map(str, first), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 @contextlib.contextmanager

@@ -17,6 +17,7 @@ import httpx
 import psutil
 
 from tests.api.kernels import RunningKernel
+from tests.faults.points.sitecustomize import OUT_OF_MEMORY
 from tests.serverprocess import ServerProcess
 
 _START_S = 40.0
@@ -28,7 +29,8 @@ Fault = Callable[[], bool]
 
 class Hand:
     """Does faults to a server and what belongs to it. `restart` starts the server again after it
-    was ended, and tells everybody its address; `new_client` kills a client and starts another."""
+    was ended, and tells everybody its address; `new_client` kills a client and starts another;
+    `a_client` is the process id of one."""
 
     def __init__(
         self,
@@ -36,11 +38,13 @@ class Hand:
         random: Random,
         restart: Callable[[], None],
         new_client: Callable[[], None],
+        a_client: Callable[[], int],
     ) -> None:
         self._server = server
         self._random = random
         self._restart = restart
         self._new_client = new_client
+        self._a_client = a_client
         self.done: Counter[str] = Counter()
         self.kinds: dict[str, Fault] = {
             "worker killed": lambda: self._signal_worker(signal.SIGKILL),
@@ -48,11 +52,14 @@ class Hand:
             "worker stopped for good": lambda: self._signal_worker(signal.SIGSTOP),
             "worker late": self._worker_late,
             "worker out of memory": self._worker_out_of_memory,
+            "worker out of memory in a phase": self._worker_out_of_memory_in_a_phase,
             "server late": self._server_late,
             "connections cut": self._cut_connections,
             "half a request": self._half_a_request,
             "client killed": self._client_killed,
+            "client late": self._client_late,
             "kernel killed": self._kernel_killed,
+            "kernel stopped and killed": self._kernel_stopped_and_killed,
             "disk full": self._disk_full,
             "file cut": self._cut_file,
             "server killed": self._server_killed,
@@ -79,7 +86,7 @@ class Hand:
             workers = grown
         return self._random.choice(workers) if workers else None
 
-    def _signal_worker(self, which: signal.Signals) -> bool:
+    def _signal_worker(self, which: int) -> bool:
         worker = self._worker()
         if worker is not None:
             worker.send_signal(which)
@@ -105,6 +112,10 @@ class Hand:
         time.sleep(0.2 + self._random.random())
         resource.prlimit(worker.pid, resource.RLIMIT_AS, before)
         return True
+
+    def _worker_out_of_memory_in_a_phase(self) -> bool:
+        """The next time that it encodes, denoises or decodes it finds no memory."""
+        return self._signal_worker(self._random.choice(list(OUT_OF_MEMORY)))
 
     # the server
 
@@ -157,15 +168,34 @@ class Hand:
         self._new_client()
         return True
 
+    def _client_late(self) -> bool:
+        """It reads nothing for a moment, whatever it listens to."""
+        client = self._a_client()
+        os.kill(client, signal.SIGSTOP)
+        time.sleep(self._random.random())
+        os.kill(client, signal.SIGCONT)
+        return True
+
     def _kernel_killed(self) -> bool:
         """A kernel takes a hold, asks for pictures, and dies of a sudden."""
+        return self._kernel_ends(stopped=False)
+
+    def _kernel_stopped_and_killed(self) -> bool:
+        """As `_kernel_killed`, after it answered nobody for a moment."""
+        return self._kernel_ends(stopped=True)
+
+    def _kernel_ends(self, *, stopped: bool) -> bool:
         kernel = RunningKernel(self._server, f"faults-{sum(self.done.values())}.ipynb")
         try:
             with kernel.person() as person:
                 person.hold("shapes", ttl_s=3000.0)
                 for _ in range(3):
                     person.submit()
-            kernel.kill()
+            pid = kernel.value("__import__('os').getpid()")
+            if stopped:
+                os.kill(pid, signal.SIGSTOP)
+                time.sleep(self._random.random())
+            os.kill(pid, signal.SIGKILL)
         finally:
             kernel.shut_down()
         return True

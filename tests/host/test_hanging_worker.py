@@ -10,12 +10,14 @@ import pytest
 
 from workshop_gpu.catalogue.catalogue import Catalogue
 from workshop_gpu.conductor import effects
+from workshop_gpu.conductor.conductor import Settings
 from workshop_gpu.host.devices import DeviceConfig
+from workshop_gpu.host.records import Participant
 from workshop_gpu.host.runtime import Runtime, RuntimeSettings
 from workshop_gpu.host.supervisor import Supervisor
 from workshop_gpu.host.watchdog import Watchdog
 from workshop_gpu.host.weight_pool import WeightPool
-from workshop_gpu.worker.protocol import Done, Heartbeat, Memory, Ready
+from workshop_gpu.worker.protocol import Done, GenerateParams, Heartbeat, Memory, Ready
 
 DEVICE = DeviceConfig("cpu:0", "CPU", "", 10**9)
 READY = Ready(1, "CPU", 10**9, Memory(0, 0), {})
@@ -201,3 +203,46 @@ def test_a_stopped_and_a_crashed_worker_are_replaced_and_their_end_is_told(runti
     assert hang.reason == f"it hung: no sign of life for {SILENCE_S:g} s"
     assert not [pid for pid in pids if os.path.exists(f"/proc/{pid}")], "orphans"
     assert any("safe mode" in text for text in notices)
+
+
+POINT = """
+import signal, sys
+
+def wait_for_ever(*_):
+    while True:
+        signal.pause()
+
+if "workshop_gpu.worker" in sys.orig_argv:
+    signal.signal(signal.SIGUSR2, wait_for_ever)
+"""
+"""As a call of the driver that never returns: the lane that draws waits, other threads go on."""
+STALL_S = 15.0
+SLOW = GenerateParams(prompt="a circle", seed=7, steps=150, guidance=5.0, width=64, height=64)
+
+
+def test_a_worker_whose_heart_beats_while_its_job_makes_no_step_is_replaced(tmp_path, monkeypatch):
+    (tmp_path / "sitecustomize.py").write_text(POINT)
+    path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.setenv("PYTHONPATH", path)
+    limits = Settings(stall_limit_s=STALL_S)
+    settings = RuntimeSettings(
+        (DEVICE,), tmp_path, threads=1, silence_limit_s=SILENCE_S, conductor=limits
+    )
+    runtime = Runtime(settings, Catalogue(tmp_path / "none.toml", default_dtype="float32"))
+    (supervisor,) = runtime._supervisors.values()
+    ends, told = [], supervisor._on_end
+    supervisor._on_end = lambda device, end: (ends.append(end.reason), told(device, end))
+
+    async def scenario():
+        async with runtime.running():
+            await runtime.catalogue_read()
+            job = (await runtime.submit(Participant("ann", "Ann"), "shapes", SLOW)).id
+            while not any(each.step > 2 for each in runtime.snapshot().jobs):
+                await runtime.events.grown(runtime.events.position)
+            os.kill(supervisor.pid, signal.SIGUSR2)
+            assert (await runtime.finished(job)).view.state == "done"
+            return list(ends)
+
+    assert asyncio.run(asyncio.wait_for(scenario(), 240)) == [
+        f"it hung: a job made no step for {STALL_S:g} s"
+    ]

@@ -5,6 +5,7 @@ import signal
 import time
 from pathlib import Path
 
+import httpx
 import psutil
 
 from tests.api.kernels import RunningKernel
@@ -37,6 +38,29 @@ def test_a_busy_server_with_a_stopped_worker_ends_in_time_and_its_jobs_wait_on(
         _, alive = psutil.wait_procs(before, timeout=5)
         assert alive == []
         list(stream)  # it ends, and breaks nothing
+        server.start()
+        with Person(server, "ann") as again:
+            states = {job: again.get(f"api/jobs/{job}")["state"] for job in jobs}
+            assert set(states.values()) <= {"queued", "running", "done"}, states
+            for job in jobs:
+                again.http.delete(f"api/jobs/{job}")
+
+
+def test_labs_own_shut_down_leaves_no_process_and_its_jobs_wait_on(tmp_path: Path) -> None:
+    server = ServerProcess(("cpu:60MB",), folder=tmp_path)
+    with server, RunningKernel(server), Person(server, "ann") as ann:
+        ann.until_ready()
+        jobs = [ann.submit(model="shapes", steps=90)["id"] for _ in range(2)]
+        before = psutil.Process(server.pid)
+        all_of_it = [before, *before.children(recursive=True)]
+        assert len(all_of_it) == 3, "the server, a worker, a kernel"
+        authorization = ann.http.headers["Authorization"]
+        httpx.post(
+            f"{server.url}api/shutdown", headers={"Authorization": authorization}, trust_env=False
+        ).raise_for_status()
+        _, alive = psutil.wait_procs(all_of_it, timeout=LIMIT_S)
+        assert [each for each in alive if each.status() != psutil.STATUS_ZOMBIE] == []
+        server.end()
         server.start()
         with Person(server, "ann") as again:
             states = {job: again.get(f"api/jobs/{job}")["state"] for job in jobs}

@@ -1,6 +1,7 @@
 """The walls of the house: who may import whom, and what nobody may do."""
 
 import ast
+import re
 import subprocess
 import sys
 
@@ -124,8 +125,10 @@ MOVERS = {
     "cpu_offload",
     "add_hook_to_module",
     "record_stream",
+    "pin_memory",
 }
-"""What moves modules or frees memory behind the back of whoever moves the weights."""
+"""What moves modules or frees memory behind the back of whoever moves the weights, or takes twice
+the memory: torch's own pinned memory comes in powers of two."""
 
 
 def test_nobody_but_the_worker_itself_moves_weights():
@@ -133,6 +136,19 @@ def test_nobody_but_the_worker_itself_moves_weights():
         for node in ast.walk(tree(path)):
             name = getattr(node, "attr", getattr(node, "id", ""))
             assert name not in MOVERS, f"{named(path)}:{getattr(node, 'lineno', 0)} uses {name}"
+
+
+MARKUP = re.compile(r"(inner|outer)HTML|insertAdjacentHTML|dangerouslySet|createContextualFragment")
+
+
+def test_no_script_of_ours_makes_markup_of_a_text():
+    scripts = [
+        *(PACKAGE / "client").rglob("*.js"),
+        *(PACKAGE.parent / "labextension" / "src").rglob("*.ts*"),
+    ]
+    assert len(scripts) > 30
+    for path in scripts:
+        assert not MARKUP.search(path.read_text(encoding="utf-8")), path
 
 
 def _called(node):

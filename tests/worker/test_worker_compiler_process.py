@@ -1,7 +1,9 @@
 """The compiler's process: what becomes of the worker when it fails, and when somebody draws."""
 
 import os
+import select
 import signal
+import subprocess
 import sys
 import threading
 import warnings
@@ -12,7 +14,7 @@ import pytest
 
 from tests.worker.opening import opened
 from tests.worker.small_pipelines import save_flux
-from tests.worker.worker_host import params
+from tests.worker.worker_host import ANSWER_S, params
 from workshop_gpu.worker import protocol
 from workshop_gpu.worker.compilers import EAGER
 
@@ -85,3 +87,87 @@ def test_a_compiler_that_breaks_is_told_of_once_and_not_tried_again(tmp_path: Pa
     ]
     drawn()
     assert not compiling.wants("small")
+
+
+ON_A_FULL_DISK = """
+import resource, runpy, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (1500, 1500))
+sys.argv[1:] = [PID]
+runpy.run_module("workshop_gpu.worker.compiler", run_name="__main__")
+"""
+"""What is known of a twin can be written, but not the twin."""
+
+
+@pytest.mark.usefixtures("quiet_libraries")
+def test_what_could_not_be_written_is_compiled_by_the_next_worker(tmp_path: Path) -> None:
+    from workshop_gpu.worker.compiler_process import CompilerProcess
+    from workshop_gpu.worker.compiling import Compiling
+    from workshop_gpu.worker.drawing import draw
+    from workshop_gpu.worker.turns import Turns
+    from workshop_gpu.worker.twin_store import TwinStore
+
+    model = opened(save_flux(tmp_path / "flux"))
+
+    def compiled(process: CompilerProcess) -> protocol.Compiled:
+        """As a worker of its own would."""
+        told: list[protocol.Compiled] = []
+        store = TwinStore(tmp_path / "compiled", "CPU", EAGER)
+        compiling = Compiling(store, Turns(), "cpu", told.append, process)
+        compiling.look_at(model)
+        with compiling.drawing(model, WANTED, compiled=False):
+            draw(model, WANTED, lambda step: None)
+        compiling._compile("small")
+        (answer,) = told
+        return answer
+
+    script = ON_A_FULL_DISK.replace("PID", repr(str(os.getpid())))
+    on_a_full_disk = compiled(CompilerProcess((sys.executable, "-c", script)))
+    assert not on_a_full_disk.ready
+    assert "File too large" in on_a_full_disk.problem
+    assert [path for path in (tmp_path / "compiled").rglob("*") if path.is_file()] == []
+    assert compiled(CompilerProcess()) == protocol.Compiled("small", ready=True)
+
+
+COMPILER = """
+import os, signal, subprocess, sys
+from workshop_gpu.worker.lifeline import die_with_parent
+die_with_parent(int(sys.argv[1]))
+helper = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+print('{"name": "%d", "kind": "%d", "form": "", "backend": "eager"}' % (os.getpid(), helper.pid))
+sys.stdout.flush()
+signal.pause()
+"""
+WORKER = """
+import os, signal, sys
+from tests.worker.test_worker_compiler_process import COMPILER, task
+from workshop_gpu.worker.compiler_process import CompilerProcess
+process = CompilerProcess((sys.executable, "-c", COMPILER, str(os.getpid())))
+def arrived(twin):
+    with process.halted():
+        print(twin.name, twin.kind, flush=True)
+        signal.pause()
+process.run(task(), arrived)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a promise of Linux's alone")
+def test_when_a_worker_is_killed_its_halted_compiler_ends_and_so_does_what_that_started() -> None:
+    worker = subprocess.Popen(
+        [sys.executable, "-c", WORKER],
+        stdout=subprocess.PIPE,
+        start_new_session=True,  # as the host starts it
+    )
+    assert worker.stdout is not None
+    told = worker.stdout.readline().split()
+    assert len(told) == 2
+    ends = [os.pidfd_open(int(pid)) for pid in told]
+    assert select.select(ends, [], [], 0)[0] == []
+    worker.kill()
+    worker.wait()
+    worker.stdout.close()
+    for end in ends:
+        outlives = not select.select([end], [], [], ANSWER_S)[0]
+        if outlives:
+            signal.pidfd_send_signal(end, signal.SIGKILL)
+        os.close(end)
+        assert not outlives

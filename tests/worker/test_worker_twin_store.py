@@ -74,6 +74,21 @@ def test_what_was_used_last_the_longest_ago_leaves_first(tmp_path: Path) -> None
     assert {each.name for each in tmp_path.iterdir()} == {"kept"}
 
 
+def test_what_killed_compilers_had_begun_to_write_goes_when_nobody_can_write_it_any_more(
+    tmp_path: Path,
+) -> None:
+    from workshop_gpu.worker.twin_store import TwinStore
+
+    folder = TwinStore(tmp_path, "a card", EAGER).folder
+    for name in ("half.4711", "being-written.4712", "whole.eager", "whole.json"):
+        (folder / name).write_text("x")
+        if name != "being-written.4712":
+            os.utime(folder / name, (0, 0))
+    TwinStore(tmp_path, "a card", EAGER)
+    left = {each.name for each in folder.iterdir()}
+    assert left == {"being-written.4712", "whole.eager", "whole.json"}
+
+
 def test_files_that_cannot_be_read_are_as_good_as_not_there(tmp_path: Path) -> None:
     from workshop_gpu.worker.block_calls import Call
     from workshop_gpu.worker.twin_store import TwinStore

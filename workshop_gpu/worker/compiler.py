@@ -6,6 +6,7 @@ at any moment, and takes no weights, only the shape of the model. Its task comes
 each twin is told on stdout as it is finished.
 """
 
+import contextlib
 import sys
 import traceback
 import warnings
@@ -104,9 +105,23 @@ def _made(task: Task, wanted: Wanted, blocks: _Blocks) -> Twin:
         said = str(problem)
     except Exception as problem:  # the compiler has classes of its own for whatever it cannot do
         said = f"{type(problem).__name__}: {problem}"
-        traceback.print_exc()
-    said = (said.strip().splitlines() or ["it cannot be compiled"])[0][:_LONGEST_PROBLEM]
-    return keep(folder, Twin.impossible(wanted.kind, wanted.call, task.backend, said))
+        with contextlib.suppress(OSError):  # the log's disk may be full
+            traceback.print_exc()
+        if _passes(problem):
+            return _without(wanted, task, said)
+    return keep(folder, _without(wanted, task, said))
+
+
+def _passes(problem: Exception) -> bool:
+    """Whether it is one of the machine's, such as a full disk, and not of the block: then the next
+    worker tries again."""
+    first = getattr(problem, "inner_exception", problem)  # as the compiler wraps it
+    return isinstance(first, OSError | MemoryError)
+
+
+def _without(wanted: Wanted, task: Task, said: str) -> Twin:
+    line = (said.strip().splitlines() or ["it cannot be compiled"])[0][:_LONGEST_PROBLEM]
+    return Twin.impossible(wanted.kind, wanted.call, task.backend, line)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,13 @@ _COMMAND = (sys.executable, "-m", "workshop_gpu.worker.compiler", str(os.getpid(
 
 
 class CompilerProcess:
-    """Runs tasks, from one thread; another one may halt it."""
+    """Runs tasks, from one thread; another one may halt it.
+
+    It has a process group of its own, so that what it starts (a C compiler, say) halts with it, but
+    the worker's session, which the host began. So when the worker ends nobody in the session looks
+    after the group any more, and Linux ends what is halted in it (SIGHUP, SIGCONT). In a session of
+    its own it would stay halted, and there, for ever.
+    """
 
     def __init__(self, command: tuple[str, ...] = _COMMAND) -> None:
         self._command = command
@@ -34,7 +40,7 @@ class CompilerProcess:
             self._command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            start_new_session=True,  # a group of its own: the compiler's helpers halt with it
+            process_group=0,
         ) as process:
             assert process.stdin is not None
             assert process.stdout is not None

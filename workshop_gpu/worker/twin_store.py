@@ -5,12 +5,14 @@ the backend: what one of them has made is of no use to another.
 """
 
 import argparse
+import contextlib
 import hashlib
 import os
 import shutil
 import stat
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -26,6 +28,8 @@ from workshop_gpu.worker.twins import LoadedTwin, Twin, load, twins_in
 _LIBRARIES = ("torch", "diffusers", "transformers")
 _MOST_BYTES = 2_000_000_000
 """Beyond that the folders go that were used last the longest ago."""
+_UNFINISHED_S = 86_400.0
+"""Nobody writes to a file for so long."""
 
 
 def open_store(options: argparse.Namespace, device: Device) -> "TwinStore | None":
@@ -65,6 +69,7 @@ class TwinStore:
         prepare_folder(base)
         self.folder.mkdir(mode=0o700, exist_ok=True)
         os.utime(self.folder)
+        drop_unfinished(self.folder)
         prune(base, keep=self.folder)
         self._kinds: dict[str, _Kind] = {}
         self._read: set[str] = set()
@@ -140,6 +145,15 @@ def prepare_folder(base: Path) -> None:
     others = stat.S_IWGRP | stat.S_IWOTH
     if found.st_uid != os.getuid() or found.st_mode & others:
         raise UnsafeFolder(f"{base} could be written to by others; make it yours alone (chmod 700)")
+
+
+def drop_unfinished(folder: Path) -> None:
+    """Remove what compilers that were killed had begun to write."""
+    for path in folder.iterdir():
+        with contextlib.suppress(OSError):
+            age_s = time.time() - path.stat().st_mtime
+            if path.suffix.removeprefix(".").isdigit() and age_s > _UNFINISHED_S:
+                path.unlink()
 
 
 def prune(base: Path, keep: Path, most_bytes: int = _MOST_BYTES) -> None:

@@ -1,0 +1,91 @@
+"""Host memory that a driver registers, in chunks; the driver is a pretended one that may refuse."""
+
+from typing import Any
+
+import pytest
+
+CHUNK = 4096
+
+
+class Driver:
+    """Registers so many chunks. `there` are those that are registered, by address."""
+
+    def __init__(self, most: int = 1000) -> None:
+        self.most = most
+        self.there: dict[int, int] = {}
+
+    def register(self, address: int, size_bytes: int) -> str:
+        if len(self.there) >= self.most:
+            return "the driver refused"
+        assert address not in self.there
+        self.there[address] = size_bytes
+        return ""
+
+    def cudaHostUnregister(self, address: int) -> int:
+        del self.there[address]
+        return 0
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
+    from workshop_gpu.worker import pinning
+
+    found = Driver()
+    monkeypatch.setattr(pinning, "CHUNK_BYTES", CHUNK)
+    monkeypatch.setattr(pinning, "_register", found.register)
+    monkeypatch.setattr(pinning, "_cudart", lambda: found)
+    return found
+
+
+def memory_of(size_bytes: int) -> Any:
+    import torch
+
+    return torch.arange(size_bytes, dtype=torch.int64).to(torch.uint8)
+
+
+def never() -> bool:
+    return False
+
+
+def test_no_more_is_registered_than_there_is_and_all_of_it_is_given_back(driver: Driver) -> None:
+    from workshop_gpu.worker.pinning import Pinning
+
+    memory = memory_of(2 * CHUNK + 100)  # far from a power of two
+    pinned = Pinning(never).at_once(memory)
+    start = memory.data_ptr()
+    assert driver.there == {start: CHUNK, start + CHUNK: CHUNK, start + 2 * CHUNK: 100}
+    assert pinned.ready_bytes == len(memory)
+    pinned.release()
+    assert driver.there == {}
+    assert pinned.ready_bytes == 0
+
+
+def test_what_the_driver_refuses_stays_as_it_is_and_what_it_took_is_given_back(
+    driver: Driver,
+) -> None:
+    from workshop_gpu.worker.pinning import Pinning
+
+    driver.most = 2
+    pinning = Pinning(never)
+    memory = memory_of(4 * CHUNK)
+    pinned = pinning.at_once(memory)
+    assert pinned.ready_bytes == 2 * CHUNK
+    assert pinning.problem == "the driver refused"
+    assert pinned.memory.equal(memory_of(4 * CHUNK))
+    pinned.release()
+    assert driver.there == {}
+
+    driver.most = 1000
+    again = pinning.at_once(memory)
+    assert again.ready_bytes == len(memory), "one refusal is not for ever"
+    again.release()
+
+
+def test_what_was_released_is_registered_no_more_by_who_had_begun(driver: Driver) -> None:
+    from workshop_gpu.worker.pinning import Pinned
+
+    pinned, problems = Pinned(memory_of(3 * CHUNK)), []
+    assert pinned.register_next(problems)
+    pinned.release()
+    assert not pinned.register_next(problems)
+    assert (driver.there, problems) == ({}, [])
