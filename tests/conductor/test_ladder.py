@@ -136,6 +136,23 @@ def test_a_rung_that_failed_is_not_climbed_again_at_once_but_after_a_while() -> 
     assert made.slot("large").placement == lower
 
 
+def test_where_memory_ran_out_on_all_rungs_for_several_jobs_the_next_one_is_tried_again() -> None:
+    """Each went on one rung lower and was drawn; what is remembered of all of them leaves no rung,
+    and an idle GPU would wait for minutes until it is forgotten."""
+    made = stage(laddered(), gb=48)
+    drawn = 0
+    for phase in ("encode", "denoise", "decode") * 4:
+        job = made.submit("large")
+        while made.order().startswith("load"):
+            loaded(made)
+        assert made.order() == f"run {job}", f"after {drawn} jobs it waits beside an idle GPU"
+        out_of_memory(made, phase, job)
+        while made.order():
+            work(made, "gpu0")
+        drawn += made.state(job) == "done"
+    assert drawn > 3
+
+
 def test_a_model_climbs_again_once_there_is_room() -> None:
     made = stage(laddered(), gb=48)
     made.foreign(44)

@@ -148,9 +148,19 @@ class Placing:
         return device.ledger.present_bytes(self._parts) if self._parts else 0
 
     def _all_steps(self, device: Device) -> tuple[Step, ...]:
+        """Where memory ran out for the job, and of late for others on the device. What ran out
+        for several jobs, each on another rung, may together leave none: then it tells nothing any
+        more, and only what the job itself met counts."""
         units = self._size.pixels * self._size.batch
         known = self._state.shortages.steps(device.name, self._model, units, self._now)
-        return (*self._steps, *known)
+        steps = (*self._steps, *known)
+        return steps if not known or self._leave_a_rung(device, steps) else self._steps
+
+    def _leave_a_rung(self, device: Device, steps: tuple[Step, ...]) -> bool:
+        """Whether one is left after these steps, with all the room that the device could give."""
+        room_bytes = room_after(steps, device.ledger.most_bytes)
+        found = plans(self._state, self._model, self._size, room_bytes, device)
+        return any(not plan.problem for plan in allowed(found, steps))
 
     def _kept(self, device: Device, slot: Slot) -> bool:
         """Whether the job may run as the model is placed."""
