@@ -179,12 +179,21 @@ class Outside:
         worker, model = self._free_lane(order), order.model
         assert model in worker.ready, "a model left that is not there"
         assert worker.run is None or worker.run.model != model, "a running model was evicted"
-        assert not [each for each in self.holds.values() if each.model == model], (
-            "a held model was evicted"
-        )
-        assert not self._pinned(model), "a pinned model was evicted"
+        if not self._is_elsewhere(model, worker):
+            assert not [each for each in self.holds.values() if each.model == model], (
+                "a held model was evicted"
+            )
+            assert not self._pinned(model), "a pinned model was evicted"
         worker.ready.remove(model)
         worker.transfer = order
+
+    def _is_elsewhere(self, model: str, worker: Worker) -> bool:
+        """Whether another worker has it, and is not just about to place it otherwise."""
+        others = [each for each in self.workers.values() if each is not worker]
+        return any(
+            model in each.ready and not (each.transfer and each.transfer.model == model)
+            for each in others
+        )
 
     def _run(self, order: effects.RunJob) -> None:
         worker, jobs = self._free_lane(order), (order.job, *order.others)

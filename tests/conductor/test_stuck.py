@@ -98,3 +98,44 @@ def test_an_idle_model_that_climbs_is_not_kept_warm_for_longer() -> None:
     loaded(made)
     made.later(9.0)
     assert made.order() == "evict large"
+
+
+def with_two_copies() -> Stage:
+    """Two cards, each with room for one model; "a" is ready on both, and nobody waits for it."""
+    models = [model(name, gb=60.0) for name in ("a", "b", "c")]
+    made = stage(*models, devices=("gpu0", "gpu1"), settings=Settings(queue_limit=30))
+    for _ in range(8):
+        made.submit("a")
+    made.settle()
+    assert made.models("gpu0") == made.models("gpu1") == ["a"]
+    made.later(600.0)
+    return made
+
+
+@pytest.mark.parametrize("kept_by", ["hold", "pin"])
+def test_a_hold_or_a_pin_keeps_one_copy_and_not_all_of_them(kept_by: str) -> None:
+    made = with_two_copies()
+    if kept_by == "hold":
+        made.hold("a", ttl_s=10_000.0)
+    else:
+        made.tell(events.PolicyChanged(Policy(pinned={"a": True})))
+    first = made.submit("b", "bob")
+    made.settle()
+    assert made.state(first) == "done"
+    second = made.submit("c", "cleo")
+    made.settle()
+    assert made.state(second) == "done"
+    here = sorted([*made.models("gpu0"), *made.models("gpu1")])
+    assert here == ["a", "c"], "the last copy stays"
+
+
+def test_a_reservation_takes_the_place_of_a_second_copy_of_what_is_held() -> None:
+    made = with_two_copies()
+    made.hold("a", ttl_s=10_000.0)
+    for name, who in (("room-1", "bob"), ("room-2", "cleo")):
+        made.tell(events.ReservationAsked(name, who, f"kernel-{who}", 70 * GB, None, 600.0))
+        if made.order("gpu0") == "evict a":
+            made.answer("gpu0")
+    states = [made.conductor.reservation(f"room-{n}", made.now).state.value for n in (1, 2)]
+    assert states == ["granted", "waiting"]
+    assert made.models("gpu1") == ["a"], "the last copy stays"

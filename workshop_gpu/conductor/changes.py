@@ -186,6 +186,7 @@ class Changes:
         device.begin(Activity.LOADING, model, now)
         lend(self.state, slot, moves=True)
         self.touch(device)
+        self.state.copies_changed(model)
         most_bytes = self.state.models[model].facts.memory.max_vram_bytes
         self.effects.append(LoadModel(device.name, model, placement, most_bytes))
 
@@ -200,6 +201,7 @@ class Changes:
         device.begin(Activity.EVICTING, model, now)
         device.room_for = room_for
         self.touch(device)
+        self.state.copies_changed(model)
         self.effects.append(EvictModel(device.name, model, room_for))
 
     def fail_slot(self, slot: Slot, error: ErrorReport, now: float) -> None:
@@ -228,6 +230,7 @@ class Changes:
         take_back(state, slot)
         state.suspects[slot.model] = None
         self.touch(device)
+        state.copies_changed(slot.model)
         self.announcer.slot_left(slot, freed_bytes, why)
 
     def forgive(self, model: str) -> None:

@@ -161,11 +161,9 @@ def _idle_slots(look: Look) -> Iterator[Slot]:
 
 def _why_unneeded(look: Look, slot: Slot) -> str:
     state = look.state
-    if state.queue.awaits(slot.model) or state.holds.on(slot.model):
+    if state.queue.awaits(slot.model) or state.is_kept(slot):
         return ""
     model = state.models[slot.model]
-    if model.pinned:
-        return ""
     if not model.listed:
         return "no longer in the catalogue"
     if not model.facts.enabled:

@@ -231,8 +231,7 @@ def _whole(
 
 def _standing(state: State, slot: Slot, reservation: Reservation) -> Standing:
     """How freely the slot may be made to leave for the reservation."""
-    pinned = state.models[slot.model].pinned and not reservation.clears
-    if pinned or state.holds.on(slot.model):
+    if state.is_kept(slot) and (state.holds.on(slot.model) or not reservation.clears):
         return Standing.NEVER
     if slot.state is not SlotState.READY:
         return Standing.NOT_YET

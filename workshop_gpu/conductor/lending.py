@@ -115,9 +115,13 @@ def call_back(look: "Look") -> "Evict | None":
         if not (look.without_room or device.name in look.reserved):
             continue
         for slot in guests(state, device):
-            held = state.holds.on(slot.model) or state.models[slot.model].pinned
             awaited = state.queue.awaits(slot.model) and (not due or slot.model in due)
             idle = slot.state is SlotState.READY and not slot.running
-            if idle and not held and not awaited and state.devices[slot.device].can_transfer:
+            if (
+                idle
+                and not state.is_kept(slot)
+                and not awaited
+                and state.devices[slot.device].can_transfer
+            ):
                 return Evict(slot.device, slot.model, f"{device.name} needs its memory")
     return None

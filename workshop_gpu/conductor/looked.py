@@ -2,8 +2,8 @@
 
 Most events change one device, and looks ask all of them. So the answers that only the device itself
 can change are kept until it is touched (see `State.touch`, through which every change of a device,
-its slots, and who holds or pins them goes). What depends on who waits, or on the time, is never
-kept.
+its slots, who holds or pins them, and which other copies there are goes). What depends on who
+waits, or on the time, is never kept.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class Looked:
     ever_bytes: int
     """What would be free if all that may ever leave had left, too."""
     movable: tuple["Slot", ...]
-    """Ready, and neither held nor pinned."""
+    """Ready, and kept by no hold or pin."""
 
 
 def look_at(state: "State", device: "Device") -> Looked:
@@ -41,9 +41,7 @@ def _found(state: "State", device: "Device") -> Looked:
     movable = tuple(
         slot
         for slot in device.slots.values()
-        if slot.state is SlotState.READY
-        and not state.holds.on(slot.model)
-        and not state.models[slot.model].pinned
+        if slot.state is SlotState.READY and not state.is_kept(slot)
     )
     at_rest = ledger.free_bytes + sum(job.working_bytes for job in device.running.values())
     leaving = ledger.leaving_bytes([slot.model for slot in movable])

@@ -79,10 +79,14 @@ def keepers(state: State, device: Device) -> list[str]:
     """Those who keep room on the device that no claim can take from them."""
     kept = [
         f"{name} is held by {len(state.holds_on(name))} notebook(s)"
-        for name in device.slots
-        if state.holds.on(name)
+        for name, slot in device.slots.items()
+        if state.holds.on(name) and not state.has_other_copy(slot)
     ]
-    kept += [f"{name} is pinned" for name in device.slots if state.models[name].pinned]
+    kept += [
+        f"{name} is pinned"
+        for name, slot in device.slots.items()
+        if state.models[name].pinned and not state.has_other_copy(slot)
+    ]
     kept += _reservations(state, device)
     foreign = [holder for holder in device.ledger.holders() if holder.kind == "foreign"]
     kept += [f"{gigabytes(holder.bytes)} are taken by {holder.name}" for holder in foreign]
@@ -105,7 +109,11 @@ def _who_keeps_room(state: State, model: str) -> str:
         left_bytes -= ledger.foreign_bytes
         if ledger.foreign_bytes and needed > left_bytes:
             return "foreign"
-        pinned = [name for name in device.slots if state.models[name].pinned and name != model]
+        pinned = [
+            name
+            for name, slot in device.slots.items()
+            if state.models[name].pinned and name != model and not state.has_other_copy(slot)
+        ]
         if needed > left_bytes - sum(map(ledger.weights_bytes, pinned)):
             return "pin"
     return "room"

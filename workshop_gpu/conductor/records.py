@@ -419,6 +419,22 @@ class State:
                     return True
         return False
 
+    def is_kept(self, slot: Slot) -> bool:
+        """Whether a hold or a pin keeps the model here. One ready copy is enough for these."""
+        if not (self.holds.on(slot.model) or self.models[slot.model].pinned):
+            return False
+        return not self.has_other_copy(slot)
+
+    def has_other_copy(self, slot: Slot) -> bool:
+        """Whether the model stands ready on another device too."""
+        ready = self.slots(slot.model, SlotState.READY)
+        return any(each is not slot for each in ready)
+
+    def copies_changed(self, model: str) -> None:
+        """A copy of the model came, or goes: that decides which of the others are kept."""
+        for device in self.places.get(model, ()):
+            self.touch(device)
+
     def holds_on(self, model: str) -> list[Hold]:
         return self.holds.of_model(model)
 

@@ -174,6 +174,7 @@ class Reports:
         if event.placement == RESIDENT and not slot.uses:
             state.estimates.learn_load(event.model, event.weights_bytes, event.seconds_s)
         slot.state, slot.since_s = SlotState.READY, now
+        state.copies_changed(event.model)
         if not slot.moves:  # an idle model that was placed otherwise was not used by that
             slot.used_s = now
         slot.placement = event.placement
