@@ -32,8 +32,8 @@ def rows(measured: list[tuple[str, float, float]]) -> list[object]:
 
 
 def test_a_small_card_is_planned_for_and_holds_a_random_job() -> None:
-    folder = ASSETS / "shapes-dit"
-    found = {row.name: row for row in cards(folder, "cpu:500MB", [0.02], 1, side=64, steps=2)}
+    models = {"large": ASSETS / "shapes-dit", "turbo": ASSETS / "shapes-dit-turbo"}
+    found = {row.name: row for row in cards(models, "cpu:500MB", [0.02], 1, side=64, steps=2)}
     assert found["0.02 GB, of 1 random jobs failed"].holds
     (off,) = [row for name, row in found.items() if name.endswith("off from what was expected")]
     assert not off.name.startswith("0.02 GB: resident")
