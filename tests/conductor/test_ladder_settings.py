@@ -6,7 +6,7 @@ import pytest
 from tests.conductor.laddered import LARGE, laddered, loaded, ordered
 from tests.conductor.staging import GB, MEGAPIXEL, Stage, stage
 from workshop_gpu.conductor import effects, events
-from workshop_gpu.conductor.errors import at_least, at_most
+from workshop_gpu.conductor.errors import rounded_down, rounded_up
 from workshop_gpu.conductor.learned import Learned
 from workshop_gpu.conductor.memory_settings import MemorySettings
 from workshop_gpu.conductor.policy import Policy
@@ -168,8 +168,8 @@ def test_as_many_buffers_as_blocks_are_refused_where_all_must_stream(prefetch: i
 
 @pytest.mark.parametrize("size_bytes", [999_500_001, 2_619_836_479, 10**9, 142_000_001])
 def test_the_words_of_a_refusal_are_rounded_so_that_the_number_does(size_bytes: int) -> None:
-    for words, sign in ((at_least(size_bytes), 1), (at_most(size_bytes), -1)):
-        number, unit = words.split()[2:]
+    for words, sign in ((rounded_up(size_bytes), 1), (rounded_down(size_bytes), -1)):
+        number, unit = words.split()
         written = float(number) * {"GB": GB, "MB": 10**6}[unit]
         assert 0 <= sign * (written - size_bytes) < GB // 10
 

@@ -226,7 +226,7 @@ def test_a_worker_whose_heart_beats_while_its_job_makes_no_step_is_replaced(tmp_
     monkeypatch.setenv("PYTHONPATH", path)
     limits = Settings(stall_limit_s=STALL_S)
     settings = RuntimeSettings(
-        (DEVICE,), tmp_path, threads=1, silence_limit_s=SILENCE_S, conductor=limits
+        (DEVICE,), tmp_path, threads=1, silence_limit_s=4 * STALL_S, conductor=limits
     )
     runtime = Runtime(settings, Catalogue(tmp_path / "none.toml", default_dtype="float32"))
     (supervisor,) = runtime._supervisors.values()

@@ -26,14 +26,14 @@ def gigabytes(size_bytes: int) -> str:
     return f"{size_bytes / 1e6:.0f} MB"
 
 
-def at_least(size_bytes: int) -> str:
-    """In words: "at least 2.7 GB". Rounded up, so that the number does as it stands there."""
-    return f"at least {_in_units(-(-size_bytes // _digit(size_bytes)), size_bytes)}"
+def rounded_up(size_bytes: int) -> str:
+    """As `gigabytes`, for what is needed at least: the number does as it stands there."""
+    return _in_units(-(-size_bytes // _digit(size_bytes)), size_bytes)
 
 
-def at_most(size_bytes: int) -> str:
-    """In words: "at most 15.7 GB". Rounded down."""
-    return f"at most {_in_units(size_bytes // _digit(size_bytes), size_bytes)}"
+def rounded_down(size_bytes: int) -> str:
+    """As `gigabytes`, for what is allowed at most."""
+    return _in_units(size_bytes // _digit(size_bytes), size_bytes)
 
 
 def _digit(size_bytes: int) -> int:

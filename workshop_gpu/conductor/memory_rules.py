@@ -1,7 +1,7 @@
 """What a model's memory settings must fulfil on this machine; each refusal names the number that
 would do. Nothing has moved when it is raised."""
 
-from workshop_gpu.conductor.errors import at_least, at_most, gigabytes
+from workshop_gpu.conductor.errors import gigabytes, rounded_down, rounded_up
 from workshop_gpu.conductor.errors_placement import InvalidPlacement, NotRepeatable
 from workshop_gpu.conductor.ladder import AUTO, Streams, names, rung_named
 from workshop_gpu.conductor.memory_settings import MemorySettings
@@ -103,7 +103,7 @@ def _check_sizes(state: State, model: str) -> None:
             model,
             "virtual_vram_gb",
             f"{gigabytes(memory.virtual_vram_bytes)} are more than the model's blocks, which can "
-            f"be streamed: {at_most(in_all)}",
+            f"be streamed: at most {rounded_down(in_all)}",
             most_bytes=in_all,
         )
     cards = [
@@ -117,7 +117,7 @@ def _check_sizes(state: State, model: str) -> None:
             model,
             "swap_space_gb",
             f"{gigabytes(memory.swap_space_bytes)} are more than the largest GPU has: "
-            f"{at_most(most)}; two blocks of this model take {gigabytes(2 * largest)}",
+            f"at most {rounded_down(most)}; two blocks of this model take {gigabytes(2 * largest)}",
             most_bytes=most,
         )
     if 0 < memory.swap_space_bytes < buffers * layer_bytes:
@@ -125,7 +125,7 @@ def _check_sizes(state: State, model: str) -> None:
             model,
             "swap_space_gb",
             f"{gigabytes(memory.swap_space_bytes)} do not hold {buffers} of the model's largest "
-            f"layers: {at_least(buffers * layer_bytes)}",
+            f"layers: at least {rounded_up(buffers * layer_bytes)}",
             least_bytes=buffers * layer_bytes,
         )
 
@@ -173,7 +173,7 @@ def _check_buffers(model: str, memory: MemorySettings, denoiser: RoleBytes) -> N
             model,
             "swap_space_gb",
             f"{gigabytes(memory.swap_space_bytes)} hold all blocks that could be streamed through "
-            f"them: {at_most(in_all - 1)}",
+            f"them: at most {rounded_down(in_all - 1)}",
             most_bytes=in_all - 1,
         )
     most = (in_all - 1) // piece - 1
@@ -208,6 +208,6 @@ def _check_cap(state: State, model: str, size: Size) -> None:
             model,
             "max_vram_gb",
             f"{gigabytes(cap)} are too few for a picture of {size.pixels:,} pixels on any rung: "
-            f"{at_least(lowest.needed_bytes)}",
+            f"at least {rounded_up(lowest.needed_bytes)}",
             least_bytes=lowest.needed_bytes,
         )
