@@ -94,11 +94,13 @@ class Engine:
                     self._answer(run.model, job, outcome, batch.phase)
 
     def _draw(self, batch: Batch, name: str) -> None:
-        if not batch.start():
-            return
-        with self._mover.using(name) as model, self._turns.turn():
-            previews = self._mover.previews(model)
-            batch.draw(model, previews, partial(self._record, name))
+        # Who hears that it started can count on the model: it does not leave any more.
+        with self._mover.using(name) as model:
+            if not batch.start():
+                return
+            with self._turns.turn():
+                previews = self._mover.previews(model)
+                batch.draw(model, previews, partial(self._record, name))
 
     def _record(
         self,
