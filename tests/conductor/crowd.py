@@ -101,6 +101,10 @@ class Crowd(RuleBasedStateMachine):
     def tell_catalogue(self) -> None:
         self.tell(events.CatalogueChanged(tuple(self.facts.values())))
 
+    def tell_ready(self, device: str, foreign_gb: int = 0) -> None:
+        size_bytes = self.sizes_gb[device] * GB
+        self.tell(events.DeviceReady(device, size_bytes, foreign_gb * GB, neighbours=DEVICES))
+
     def ask(self, event: events.Event) -> WorkshopError | None:
         """A request: accepted, or refused and then nothing has changed."""
         before = pickle.dumps(self.conductor)
@@ -303,8 +307,7 @@ class Crowd(RuleBasedStateMachine):
     @rule(device=devices, foreign_gb=st.sampled_from((0, 0, 10, 40)))
     def worker_is_ready(self, device: str, foreign_gb: int) -> None:
         if device in self.devices and device not in {*self.out.workers, *self.gone}:
-            size_bytes = self.sizes_gb[device] * GB
-            self.tell(events.DeviceReady(device, size_bytes, foreign_gb * GB, neighbours=DEVICES))
+            self.tell_ready(device, foreign_gb)
 
     @precondition(lambda self: self.out.busy)
     @rule(number=numbers, grown=st.sampled_from((1.0, 1.0, 1.3)), after_s=st.sampled_from((0, 2)))
@@ -489,8 +492,7 @@ class Crowd(RuleBasedStateMachine):
             if worker and worker.told_to_stop:
                 self.tell(events.WorkerDied(device, "it took too long"))
             if device not in {*self.out.workers, *self.gone}:
-                size_bytes = self.sizes_gb[device] * GB
-                self.tell(events.DeviceReady(device, size_bytes, 0, neighbours=DEVICES))
+                self.tell_ready(device)
             self.read_honestly(device)
         if self.out.fetching and FAR in self.facts:
             self.facts[FAR] = fact(FAR)

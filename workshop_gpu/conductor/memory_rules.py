@@ -60,10 +60,8 @@ def can_be_placed(state: State, model: str, size: Size) -> bool:
     """Whether the settings leave a rung for such a job at all, on a card of any size."""
     if not has_ladder(state, model):
         return True
-    lowest, cap = (
-        least(plans(state, model, size, 0)),
-        state.models[model].facts.memory.max_vram_bytes,
-    )
+    lowest = least(plans(state, model, size, 0))
+    cap = state.models[model].facts.memory.max_vram_bytes
     return lowest is not None and (not cap or lowest.needed_bytes <= cap)
 
 
