@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -243,6 +244,6 @@ def test_a_worker_whose_heart_beats_while_its_job_makes_no_step_is_replaced(tmp_
             assert (await runtime.finished(job)).view.state == "done"
             return list(ends)
 
-    assert asyncio.run(asyncio.wait_for(scenario(), 240)) == [
-        f"it hung: a job made no step for {STALL_S:g} s"
-    ]
+    (reason,) = asyncio.run(asyncio.wait_for(scenario(), 240))
+    still = re.fullmatch(r"it hung: a job made no step for (\d+) s", reason)
+    assert still and int(still[1]) >= STALL_S, reason

@@ -45,8 +45,9 @@ def test_the_stop_button_cancels_the_job_and_shows_one_line(
     assert errors == ["Interrupted: the job was cancelled."]
     with Client(server.url, server.token) as client:
         assert client.status().waiting == []
-    state = "from workshop_gpu.client.session import current; print(current().jobs()[0].job.state)"
-    assert "cancelled" in kernel.printed(state).lower()
+    ended = "from workshop_gpu.client.session import current\n"
+    ended += "job = current().jobs()[0]; [_ for _ in job]; print(job.job.state.value)"
+    assert kernel.printed(ended) == "cancelled", "it stops within a step of its model"
 
 
 def test_an_error_is_one_line_that_says_what_to_do(kernel: ServerKernel) -> None:
