@@ -45,6 +45,15 @@ def test_a_job_is_overtaken_while_those_run_that_were_behind_it_and_began() -> N
     assert record.measures(["cold"]).overtaken_max_s == 10.0
 
 
+def test_nobody_is_overtaken_by_a_job_of_their_own() -> None:
+    record = Record(closes_s=3600.0)
+    record.submitted("cold", "ada", "a", 0.0)
+    record.submitted("warm", "ada", "b", 0.0)
+    record.began(["warm"], ["cold", "warm"], 5.0, 3.0)
+    record.began(["cold"], ["cold"], 5.0, 8.0)
+    assert record.measures(["ada"]).overtaken_max_s == 0.0
+
+
 def test_two_that_overtake_at_once_on_two_gpus_take_no_more_time_than_one() -> None:
     record = Record(closes_s=3600.0)
     for job in ("cold", "warm", "other"):

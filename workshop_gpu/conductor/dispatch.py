@@ -25,7 +25,8 @@ Devices that are closed for a reservation (see `granting.py`) are left out, and 
 for jobs while the instructor pauses the queue.
 
 It changes nothing and is asked again after each order, until it has none. 3a is in `starting.py`,
-3b and 3c are in `loading.py`, 6 is in `climbing.py`.
+3b and 3c are in `loading.py`, 6 is in `climbing.py`. Who is due is said by `ordering.py`, and by
+`lag.py` where several devices serve a model.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -129,7 +130,8 @@ def _for_jobs(look: Look) -> Order | None:
     for model in state.queue.models():
         if awaits_download(state, model):
             continue
-        if look.resting or model in due or not state.has_slot(model, SlotState.READY):
+        due_here = model in due or look.lag.falls_behind(model)
+        if look.resting or due_here or not state.has_slot(model, SlotState.READY):
             order = start(look, model, passed) or load(look, state.queue.first_of(model))
             if order is not None:
                 return order

@@ -87,6 +87,11 @@ class Shares:
         """Where the next job of those starts who came back, until one of theirs has begun."""
         self._level_s = 0.0
 
+    @property
+    def level_s(self) -> float:
+        """The largest account of those whose jobs have begun, before it was charged for them."""
+        return self._level_s
+
     def used_s(self, participant: str) -> float:
         return max(self._used_s.get(participant, 0.0), 0.0)
 

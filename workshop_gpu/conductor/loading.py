@@ -59,11 +59,16 @@ def _another_is_worth_it(
     state, queue = look.state, look.state.queue
     devices = [state.devices[slot.device] for slot in ready]
     load_s = state.estimates.load_guess_s(job.model, state.weights_bytes(job.model))
+    if not coming and look.lag.falls_behind(job.model):
+        return True
     if due_key is not None and not coming:
-        # It is overtaken on other devices for as long as it waits for the one that has it.
-        if min(map(look.free_in_s, devices), default=0.0) > load_s:
-            return True
-        return not any(look.first_key_on(device) >= due_key for device in devices)
+        # They are overtaken on other devices for as long as they wait for those that have it.
+        soon = [
+            device
+            for device in devices
+            if look.free_in_s(device) <= load_s and look.first_key_on(device) >= due_key
+        ]
+        return queue.due_of(job.model) > len(soon)
 
     def worth(free_in_s: float) -> bool:
         waiting, work_s = queue.waiting(job.model), queue.work_s(job.model)

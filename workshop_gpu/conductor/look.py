@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from workshop_gpu.conductor.eviction import Standing
+from workshop_gpu.conductor.lag import Lag
 from workshop_gpu.conductor.looked import look_at
 from workshop_gpu.conductor.orders import Evict, Load, Order
 from workshop_gpu.conductor.placement import Option
@@ -44,6 +45,7 @@ class Look:
         self.resting = set(state.lanes.idle()) - state.closed.keys()
         self.room = Room(state, now)
         self._firsts: dict[str, Key] = {}
+        self.lag = Lag(state, self.devices, self.first_key_on)
         self.closed: dict[str, Closed] = {}
         self.reserved: set[str] = set()
         self.useless: set[tuple[str, str]] = set()
@@ -58,7 +60,10 @@ class Look:
 
     def claim(self, job: Job) -> Claim:
         """What the job may claim."""
-        return Claim(job.model, job.participant, job.key, self.state.queue.first_due_key(job.model))
+        due_key = self.state.queue.first_due_key(job.model)
+        if due_key is None and self.lag.falls_behind(job.model):
+            due_key = self.state.queue.first_of(job.model).key
+        return Claim(job.model, job.participant, job.key, due_key)
 
     def open(self, model: str) -> list[Device]:
         """Devices where the model could be loaded: it is not there, and did not fail there."""

@@ -3,7 +3,7 @@
 from workshop_gpu.conductor.fairness import rank, start_times
 from workshop_gpu.conductor.queue import Key
 from workshop_gpu.conductor.records import NOT_IN_LINE, Job, State
-from workshop_gpu.conductor.room import LOADS_WORTH
+from workshop_gpu.conductor.room import patience_s
 from workshop_gpu.conductor.states import Priority
 
 MOST_MARKED = 32
@@ -78,20 +78,13 @@ class Ordering:
         """A job begins while those of this model that are before `key` wait. The last of them
         shall not wait longer for its turn than the first: so the time that those before it take
         is part of its patience."""
-        ahead_s, patience_s = 0.0, self.patience_s(model)
+        ahead_s, most_s = 0.0, patience_s(self._state, model)
         for job in self._state.queue.before(model, key, MOST_MARKED):
             if job.overtaken_s is None:
                 job.overtaken_s = now
-                due_s = now + max(0.0, patience_s - ahead_s - _TICK_S)
+                due_s = now + max(0.0, most_s - ahead_s - _TICK_S)
                 self._state.dues.set(due_s, job.sequence, job.id)
             ahead_s += job.cost_s
-
-    def patience_s(self, model: str) -> float:
-        """For how long a job of the model may be overtaken: what is saved is a load, so it is
-        not more than a few of these."""
-        load_s = self._state.load_s(model)
-        patience_s = self._state.settings.patience_s
-        return patience_s if load_s is None else min(patience_s, LOADS_WORTH * load_s)
 
     def time_passed(self, now: float) -> None:
         """Jobs rise and fall due."""

@@ -182,8 +182,13 @@ class Queue(Generic[J]):
         """Models for which jobs wait that were overtaken for as long as they may be."""
         return self._due.keys()
 
+    def due_of(self, model: str) -> int:
+        """How many of these wait for the model."""
+        line = self._due.get(model)
+        return 0 if line is None else len(line)
+
     def first_due_key(self, model: str) -> Key | None:
-        """The place of the first of those."""
+        """The place of the first of these."""
         line = self._due.get(model)
         return None if line is None else line.first_key
 

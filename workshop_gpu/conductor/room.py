@@ -16,6 +16,14 @@ LOADS_WORTH = 6.0
 this many of them."""
 
 
+def patience_s(state: State, model: str) -> float:
+    """For how long a job of the model may be overtaken: what is saved is a load, so it is not
+    more than a few of these."""
+    load_s = state.load_s(model)
+    patience_s = state.settings.patience_s
+    return patience_s if load_s is None else min(patience_s, LOADS_WORTH * load_s)
+
+
 class Claim(msgspec.Struct, frozen=True):
     """Somebody who wants room for a model: a job with its key, or (None) a hold or a pin."""
 

@@ -14,8 +14,8 @@ class Measures(msgspec.Struct, frozen=True):
     `jain`: Jain's index of the GPU seconds that people's jobs ran, 1 where all got the same, 1/n
     where one got all: among those who always have a job waiting, or among all where nobody does.
     `swaps_per_hour`: loads. `overtaken_max_s`: the longest time for which a job was overtaken: in
-    which jobs ran that had begun before it though they were behind it in the policy's own order,
-    until it began itself. Who is ahead by its share overtakes nobody.
+    which jobs of others ran that had begun before it though they were behind it in the policy's
+    own order, until it began itself. Who is ahead by its share overtakes nobody.
     """
 
     images_per_hour: float
@@ -74,14 +74,15 @@ class Record:
         self, jobs: Sequence[str], order: Sequence[str], seconds_s: float, now: float
     ) -> None:
         """Jobs begin together; `order` was the order of the waiting ones just before."""
+        begin = {self._waiting[job].participant for job in jobs}
         for job in jobs:
             self._begin(job, seconds_s / len(jobs), now)
         for name in order:
             if name == jobs[0]:
                 return
             ahead = self._waiting.get(name)
-            if ahead is None:
-                continue
+            if ahead is None or ahead.participant in begin:
+                continue  # nobody is overtaken by a job of their own
             since_s = max(now, ahead.overtaken_until_s)  # others may overtake it already
             ahead.overtaken_until_s = max(now + seconds_s, since_s)
             ahead.overtaken_s += ahead.overtaken_until_s - since_s
