@@ -39,6 +39,8 @@ class Lag:
 
     def _falls_behind(self, model: str) -> bool:
         state = self._state
+        if len(self._devices) < 2:
+            return False
         key = state.queue.first_key(model)
         if key is None or key[1] != Reason.SHARE or not state.has_slot(model, SlotState.READY):
             return False
