@@ -118,9 +118,14 @@ def test_a_model_of_a_hub_is_downloaded_for_all_who_wait_while_others_draw(tmp_p
     (tmp_path / "models.toml").write_text(
         entry("fast", folder(TURBO_FOLDER)) + entry("far", '{ hub = "org/model" }')
     )
+    patient = {
+        "HF_HUB_OFFLINE": "0",
+        "HF_HUB_DOWNLOAD_TIMEOUT": "240",
+        "HF_HUB_ETAG_TIMEOUT": "240",
+    }
     with (
         hub_server(TURBO_FOLDER) as hub,
-        served(tmp_path, HF_ENDPOINT=hub.address, HF_HUB_OFFLINE="0") as process,
+        served(tmp_path, HF_ENDPOINT=hub.address, **patient) as process,
         Person(process, "ann") as ann,
         Person(process, "ben") as ben,
     ):
@@ -129,8 +134,8 @@ def test_a_model_of_a_hub_is_downloaded_for_all_who_wait_while_others_draw(tmp_p
         hub.gives.clear()
         jobs = [(who, who.submit(model="far")) for who in (ann, ben)]
         assert {job["waiting_for"] for _, job in jobs} == {"download"}
-        assert ann.ended(ann.submit(model="fast")["id"])["state"] == "done"
         hub.gives.set()
+        assert ann.ended(ann.submit(model="fast")["id"])["state"] == "done"
         assert [who.ended(job["id"])["state"] for who, job in jobs] == ["done", "done"]
         weights = [name for name in hub.fetched if name.endswith(".safetensors")]
         assert len(weights) == len(set(weights)) > 3
