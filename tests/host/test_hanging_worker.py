@@ -161,7 +161,7 @@ def test_a_device_that_was_given_up_is_tried_again():
             retry_s=0.0,
         )
         running = asyncio.ensure_future(supervisor.run())
-        await asyncio.wait_for(again.wait(), 20)
+        await asyncio.wait_for(again.wait(), 120)
         running.cancel()
 
     asyncio.run(scenario())

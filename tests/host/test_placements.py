@@ -135,7 +135,7 @@ def test_another_device_is_home_of_the_text_encoders_and_source_of_blocks(
             assert pid is not None
             os.kill(pid, signal.SIGKILL)
             while it.snapshot().slots:
-                await asyncio.wait_for(it.events.grown(position), 60)
+                await asyncio.wait_for(it.events.grown(position), 240)
                 position = it.events.position
             assert lent(it) == []
 
