@@ -218,7 +218,7 @@ if "workshop_gpu.worker" in sys.orig_argv:
 """
 """As a call of the driver that never returns: the lane that draws waits, other threads go on."""
 STALL_S = 15.0
-SLOW = GenerateParams(prompt="a circle", seed=7, steps=150, guidance=5.0, width=64, height=64)
+SLOW = GenerateParams(prompt="a circle", seed=7, steps=80, guidance=5.0, width=64, height=64)
 
 
 def test_a_worker_whose_heart_beats_while_its_job_makes_no_step_is_replaced(tmp_path, monkeypatch):
