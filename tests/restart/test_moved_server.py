@@ -30,7 +30,7 @@ def test_a_client_finds_its_job_on_the_server_that_moved(
     with server, Client() as client:
         lives = [server.url]
         named = Client(server.url, server.token)
-        job = client.submit(PROMPT, "shapes", steps=60, seed=1)
+        job = client.submit(PROMPT, "shapes", steps=40, seed=1)
         (image,) = job.wait(250.0, move)
         assert image.seed == 1
         assert lives[0] != lives[1]

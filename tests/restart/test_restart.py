@@ -20,7 +20,7 @@ from tests.serverprocess import ServerProcess
 from workshop_gpu.client import Client
 from workshop_gpu.client.words import Progress, describe
 
-LONG = {"model": "shapes", "steps": 60}
+LONG = {"model": "shapes", "steps": 50}
 SHORT = {"model": "shapes", "steps": 3}
 
 
