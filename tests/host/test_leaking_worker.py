@@ -59,7 +59,7 @@ def test_a_worker_that_leaks_is_told_of_and_replaced_and_no_job_is_lost(tmp_path
             notices = [each.text for _, each in log if isinstance(each, effects.Notice)]
             return first, last, list(ends), notices
 
-    first, last, reasons, notices = asyncio.run(asyncio.wait_for(scenario(), 240))
+    first, last, reasons, notices = asyncio.run(asyncio.wait_for(scenario(), 500))
     assert last == first, "a new worker draws the same"
     assert len(reasons) == 1
     assert re.match(r"a planned restart: 1\.[1-5] GB on the host", reasons[0]), reasons

@@ -37,7 +37,7 @@ async def drawn(
     runtime: Runtime, placement: str = "", params: GenerateParams = PARAMS
 ) -> tuple[JobRecord, np.ndarray]:
     record = await runtime.submit(ANN, "shapes", params, placement=placement)
-    record = await asyncio.wait_for(runtime.finished(record.id), 250)
+    record = await asyncio.wait_for(runtime.finished(record.id), 500)
     assert record.view is not None
     assert record.view.error is None, record.view.error
     with Image.open(runtime.images.path(record.id, 0)) as picture:
