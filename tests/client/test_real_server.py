@@ -194,9 +194,13 @@ def test_ctrl_c_cancels_the_job_on_the_server(server: ServerProcess, real: Clien
     process = script(
         server,
         """
+        import signal
         from workshop_gpu.client.client import Client
         from workshop_gpu.client.waiting import wait_with_bar
         from workshop_gpu.client import progress
+
+        # What a shell starts in the background ignores Ctrl-C, and so do these tests' processes.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
         class Bar:
             def show(self, now):

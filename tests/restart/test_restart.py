@@ -85,7 +85,7 @@ def test_nothing_that_was_accepted_is_lost_when_the_server_is_killed(
         hold = bob.hold("shapes")
         asked = notebook.submit(**SHORT, seed=3)
         handle = client.submit(TURBO["prompt"], "shapes", steps=3, seed=3)
-        picture_of_client = thread.submit(handle.wait, WAIT_S, told.append)
+        picture_of_client = thread.submit(handle.wait, 2 * WAIT_S, told.append)
         server.kill()
         server.start()
 
