@@ -14,7 +14,8 @@ from typing import Self
 import httpx
 
 ROOT = Path(__file__).parent.parent
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 180.0
+END_TIMEOUT_S = 60.0
 WHOLE = ("--WorkshopGPU.default_placement=resident",)
 """For tests of eviction: no model becomes smaller so that another one has room beside it."""
 
@@ -118,12 +119,12 @@ class ServerProcess:
         return self
 
     def end(self) -> None:
-        """End the server as the operating system would; after 20 s by force."""
+        """End the server as the operating system would; after a minute by force."""
         process, self._process = self._process, None
         if process is not None:
             process.terminate()
             try:
-                process.wait(20)
+                process.wait(END_TIMEOUT_S)
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
@@ -161,7 +162,9 @@ class ServerProcess:
                 self.url = json.loads(info.read_text())["url"].replace("localhost", "127.0.0.1")
                 headers = {"Authorization": f"token {self.token}"}
                 address = self.url + "workshop-gpu/api/me"
-                status = httpx.get(address, headers=headers, trust_env=False).status_code
+                status = httpx.get(
+                    address, headers=headers, trust_env=False, timeout=30
+                ).status_code
                 if status == 200:
                     return
                 if status == 404:  # it runs without us: an extension that fails is only logged

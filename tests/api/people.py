@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Self
 
 import httpx
@@ -11,7 +12,7 @@ from tests.serverprocess import ServerProcess
 
 TURBO = {"model": "shapes-dit-turbo", "prompt": "a red circle on a blue background"}
 """A quick job."""
-WAIT_S = 90.0
+WAIT_S = 180.0
 
 
 class Person:
@@ -75,6 +76,27 @@ class Person:
             return {each["state"] for each in self.get("api/status")["devices"]} == {"ready"}
 
         self.until(all_are_ready)
+
+    def begun(self, job: str, steps: int = 0) -> None:
+        """Waits until one of one's jobs has done more than so many steps. It still runs then."""
+
+        def is_drawn(event: dict[str, Any]) -> bool:
+            for each in event.get("mine", [event["job"]] if event["event"] == "job" else []):
+                if each["id"] == job and each["step"] > steps:
+                    assert each["state"] == "running", each
+                    return True
+            return False
+
+        self.until(is_drawn)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """As an instructor: nothing begins meanwhile, however slow the machine is."""
+        self.http.post("api/queue/pause").raise_for_status()
+        try:
+            yield
+        finally:
+            self.http.post("api/queue/resume").raise_for_status()
 
     def ended(self, job: str) -> dict[str, Any]:
         """Waits for the end of one of one's jobs and returns it."""

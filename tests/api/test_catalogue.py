@@ -47,6 +47,13 @@ def models(event):
     return event.get("models") or []
 
 
+def rewrite(file, text):
+    """At once, so that nobody reads half of it."""
+    fresh = file.with_suffix(".new")
+    fresh.write_text(text)
+    fresh.replace(file)
+
+
 def until_offered(teacher, *ids):
     return teacher.until(lambda event: [model["id"] for model in models(event)] == list(ids))
 
@@ -54,7 +61,7 @@ def until_offered(teacher, *ids):
 def test_the_file_decides_what_is_offered_and_is_read_again_when_it_changes(taught):
     file, teacher = taught
     until_offered(teacher, "fast")
-    file.write_text(entry("fast", folder(TURBO_FOLDER)) + entry("other", folder(ASSETS / "shapes")))
+    rewrite(file, entry("fast", folder(TURBO_FOLDER)) + entry("other", folder(ASSETS / "shapes")))
     until_offered(teacher, "fast", "other")
     job = teacher.submit(model="other", steps=1)
     assert teacher.ended(job["id"])["state"] == "done"
@@ -62,9 +69,9 @@ def test_the_file_decides_what_is_offered_and_is_read_again_when_it_changes(taug
 
 def test_a_mistake_is_told_with_its_line_and_the_old_catalogue_stays(taught):
     file, teacher = taught
-    file.write_text(entry("fast", folder(TURBO_FOLDER)))
+    rewrite(file, entry("fast", folder(TURBO_FOLDER)))
     until_offered(teacher, "fast")
-    file.write_text(entry("fast", folder(TURBO_FOLDER)) + entry("x", folder("y"), "stepps = 4"))
+    rewrite(file, entry("fast", folder(TURBO_FOLDER)) + entry("x", folder("y"), "stepps = 4"))
     told = teacher.until(lambda event: event.get("problems"))
     assert [model["id"] for model in told["models"]] == ["fast"]
     [problem] = told["problems"]
@@ -77,7 +84,7 @@ def test_a_mistake_is_told_with_its_line_and_the_old_catalogue_stays(taught):
 def test_a_disabled_model_is_refused_with_the_instructors_reason(taught):
     file, teacher = taught
     off = entry("fast", folder(TURBO_FOLDER), 'enabled = false\nreason = "after lunch"')
-    file.write_text(off)
+    rewrite(file, off)
     teacher.until(lambda event: [m for m in models(event) if not m["enabled"]])
     status, error = teacher.refused("POST", "api/jobs", json={"model": "fast", "prompt": "a star"})
     assert (status, error["kind"], error["reason"]) == (409, "model_disabled", "after lunch")
@@ -95,7 +102,7 @@ def test_a_model_that_cannot_be_used_is_shown_with_the_reason_and_refused(taught
             weights.write_bytes(weights.read_bytes()[: weights.stat().st_size // 2])
         else:
             weights.rename(weights.with_suffix(".bin"))
-    file.write_text(entry("fast", folder(TURBO_FOLDER)) + entry("broken", folder(broken)))
+    rewrite(file, entry("fast", folder(TURBO_FOLDER)) + entry("broken", folder(broken)))
     shown = until_offered(teacher, "fast", "broken")["models"][1]
     assert shown["state"] == "unavailable"
     assert shown["problem"]
@@ -111,16 +118,23 @@ def test_a_model_of_a_hub_is_downloaded_for_all_who_wait_while_others_draw(tmp_p
     (tmp_path / "models.toml").write_text(
         entry("fast", folder(TURBO_FOLDER)) + entry("far", '{ hub = "org/model" }')
     )
+    patient = {
+        "HF_HUB_OFFLINE": "0",
+        "HF_HUB_DOWNLOAD_TIMEOUT": "240",
+        "HF_HUB_ETAG_TIMEOUT": "240",
+    }
     with (
         hub_server(TURBO_FOLDER) as hub,
-        served(tmp_path, HF_ENDPOINT=hub.address, HF_HUB_OFFLINE="0") as process,
+        served(tmp_path, HF_ENDPOINT=hub.address, **patient) as process,
         Person(process, "ann") as ann,
         Person(process, "ben") as ben,
     ):
         stream = ann.events()
         next(stream)
+        hub.gives.clear()
         jobs = [(who, who.submit(model="far")) for who in (ann, ben)]
         assert {job["waiting_for"] for _, job in jobs} == {"download"}
+        hub.gives.set()
         assert ann.ended(ann.submit(model="fast")["id"])["state"] == "done"
         assert [who.ended(job["id"])["state"] for who, job in jobs] == ["done", "done"]
         weights = [name for name in hub.fetched if name.endswith(".safetensors")]

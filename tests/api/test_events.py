@@ -3,8 +3,19 @@ from base64 import b64decode
 from tests.api.people import Person
 
 
-def first(stream, kind):
-    return next((event_id, event) for event_id, event in stream if event["event"] == kind)
+def is_done(event, job):
+    found = event["job"] if event["event"] == "job" else {"id": ""}
+    return found["id"] == job["id"] and found["state"] == "done"
+
+
+def when(stream, model, state):
+    """The event with which a model's slot comes into a state."""
+    return next(
+        event
+        for _, event in stream
+        if event["event"] == "slot"
+        and (event["slot"]["model"], event["slot"]["state"]) == (model, state)
+    )
 
 
 def test_the_stream_starts_with_all_there_is(person):
@@ -88,7 +99,7 @@ def test_small_pictures_come_along_with_their_jobs_end_where_they_are_asked_for(
         for event_id, event in stream:
             if event["event"] == "picture":
                 events.append((event_id, event))
-            if event["event"] == "job" and event["job"]["state"] == "done":
+            if is_done(event, job):
                 heard.append((event_id, events))
                 break
     (end_id, pictures), *others = heard
@@ -111,10 +122,10 @@ def test_nobody_elses_pictures_come_along(person, kernel):
     with kernel.person() as other:
         stream = other.events(pictures=2**20)
         next(stream)
-        person.submit()
+        job = person.submit()
         for _, event in stream:
             assert event["event"] != "picture"
-            if event["event"] == "job" and event["job"]["state"] == "done":
+            if is_done(event, job):
                 break
 
 
@@ -133,25 +144,20 @@ def weights_bytes(person):
 
 def test_memory_and_slots_are_told_as_they_change(server):
     with Person(server, "watcher") as watcher:
-        if "shapes-dit" in watcher.slots():
-            watcher.http.post("api/models/shapes-dit/evict").raise_for_status()
+        watcher.evict("shapes-dit")
         stream = watcher.events()
         next(stream)
         watcher.http.post("api/models/shapes-dit/load").raise_for_status()
-        _, loading = first(stream, "slot")
-        assert (loading["slot"]["model"], loading["slot"]["state"]) == ("shapes-dit", "loading")
-        ready = next(
-            event
-            for _, event in stream
-            if event["event"] == "slot" and event["slot"]["state"] == "ready"
-        )
+        when(stream, "shapes-dit", "loading")
+        ready = when(stream, "shapes-dit", "ready")
         assert ready["slot"]["bytes"] > 10_000_000
         before_bytes = weights_bytes(watcher)
         watcher.http.post("api/models/shapes-dit/evict").raise_for_status()
         seen = []
         for _, event in stream:
             seen.append(event)
-            if event["event"] == "slot" and event["slot"]["state"] == "absent":
+            slot = event.get("slot", {"model": ""})
+            if (slot["model"], slot.get("state")) == ("shapes-dit", "absent"):
                 break
         left = seen[-1]
         # What other models share with it has stayed.

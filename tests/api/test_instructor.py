@@ -180,7 +180,7 @@ def test_a_participant_cannot_give_itself_a_better_class(kernel):
 
 @pytest.mark.parametrize("priority", ["best", 0, "", "URGENT"])
 def test_a_class_that_is_none_is_refused(person, priority):
-    person.submit()
+    person.ended(person.submit(steps=1)["id"])
     path = f"api/participants/{quote(person.get('api/me')['participant'], safe='')}"
     error = person.refused("PATCH", path, json={"priority": priority})[1]
     assert error["kind"] == "invalid_request"

@@ -73,13 +73,7 @@ def test_nobody_sees_what_others_ask_for(server, person, kernel):
 
 def test_cancelling_a_running_job_stops_it_and_a_second_cancel_is_told_so(person):
     long = person.submit(model="shapes", steps=100)
-    person.until(
-        lambda event: (
-            event["event"] == "job"
-            and event["job"]["id"] == long["id"]
-            and event["job"]["step"] > 0
-        )
-    )
+    person.begun(long["id"])
     assert person.http.delete(f"api/jobs/{long['id']}").status_code == 200
     assert person.ended(long["id"])["state"] == "cancelled"
     status, error = person.refused("DELETE", f"api/jobs/{long['id']}")
@@ -88,29 +82,18 @@ def test_cancelling_a_running_job_stops_it_and_a_second_cancel_is_told_so(person
 
 
 def test_cancelling_a_waiting_job_leaves_the_running_one_alone(person):
-    running = person.submit(model="shapes", steps=60)
-    person.until(
-        lambda event: (
-            event["event"] == "job"
-            and event["job"]["id"] == running["id"]
-            and event["job"]["state"] == "running"
-        )
-    )
-    waiting = person.submit(model="shapes", steps=60)
-    cancelled = person.http.delete(f"api/jobs/{waiting['id']}").json()
-    assert cancelled["state"] == "cancelled"
+    running = person.submit(model="shapes", steps=40)
+    person.begun(running["id"])
+    with person.paused():
+        waiting = person.submit(model="shapes", steps=40)
+        cancelled = person.http.delete(f"api/jobs/{waiting['id']}").json()
+        assert cancelled["state"] == "cancelled"
     assert person.ended(running["id"])["state"] == "done"
 
 
 def test_the_fourth_waiting_job_is_refused_with_position_and_wait(person):
-    jobs = [person.submit(model="shapes", steps=60)]
-    person.until(
-        lambda event: (
-            event["event"] == "job"
-            and event["job"]["id"] == jobs[0]["id"]
-            and event["job"]["state"] == "running"
-        )
-    )
+    jobs = [person.submit(model="shapes", steps=100, images=4)]
+    person.begun(jobs[0]["id"])
     jobs += [person.submit(model="shapes", steps=60) for _ in range(3)]
     answer = person.http.post("api/jobs", json=TURBO)
     error = answer.json()["error"]

@@ -3,13 +3,13 @@
 import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
 
 from tests.api.kernels import RunningKernel
-from tests.api.people import Person
+from tests.api.people import WAIT_S, Person
 from tests.serverprocess import WHOLE, ServerProcess
 
 TIGHT = "cpu:45MB"
@@ -129,11 +129,7 @@ def test_two_devices_work_side_by_side_and_neither_evicts_the_others_model():
 
 def test_a_killed_worker_is_replaced_and_the_job_that_it_ran_runs_again(tight, teacher):
     job = teacher.submit(model="shapes", steps=60)
-    teacher.until(
-        lambda event: (
-            event["event"] == "job" and event["job"]["id"] == job["id"] and event["job"]["step"] > 2
-        )
-    )
+    teacher.begun(job["id"], 2)
     [worker] = _workers_of(tight.pid)
     os.kill(worker, signal.SIGKILL)
     ended = teacher.ended(job["id"])
@@ -144,15 +140,15 @@ def test_a_killed_worker_is_replaced_and_the_job_that_it_ran_runs_again(tight, t
 def test_a_job_that_ends_two_workers_is_failed_and_named_and_the_next_one_is_drawn(tight, teacher):
     guilty = teacher.submit(model="shapes", steps=90)["id"]
 
-    def tells(event, says):
+    def is_drawn_no_longer(event):
         found = event.get("mine", [event["job"]] if event["event"] == "job" else [])
-        return any(job["id"] == guilty and says(job) for job in found)
+        return any(job["id"] == guilty and job["state"] != "running" for job in found)
 
     for _ in range(2):
-        teacher.until(lambda event: tells(event, lambda job: job["step"] > 2))
+        teacher.begun(guilty, 2)
         [worker] = _workers_of(tight.pid)
         os.kill(worker, signal.SIGSEGV)
-        teacher.until(lambda event: tells(event, lambda job: job["state"] != "running"))
+        teacher.until(is_drawn_no_longer)
     error = teacher.ended(guilty)["error"]
     assert error["kind"] == "worker_lost"
     assert "ended the GPU worker twice (signal SIGSEGV: Fatal Python error" in error["message"]
@@ -180,16 +176,16 @@ def test_the_server_never_imports_torch_and_its_workers_end_with_it():
 def _wait_for_end(pidfd):
     import select
 
-    ended, _, _ = select.select([pidfd], [], [], 30)
+    ended, _, _ = select.select([pidfd], [], [], WAIT_S)
     os.close(pidfd)
     assert ended, "the worker outlived its server"
 
 
 def _workers_of(server_pid):
     """Process ids of the server's children that are workers."""
-    children = Path(f"/proc/{server_pid}/task/{server_pid}/children").read_text().split()
-    return [
-        int(pid)
-        for pid in children
-        if "workshop_gpu.worker" in Path(f"/proc/{pid}/cmdline").read_text()
-    ]
+    found = []
+    for pid in Path(f"/proc/{server_pid}/task/{server_pid}/children").read_text().split():
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+            if "workshop_gpu.worker" in Path(f"/proc/{pid}/cmdline").read_text():
+                found.append(int(pid))
+    return found

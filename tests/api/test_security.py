@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from tests.api.kernels import RunningKernel
-from tests.api.people import Person
+from tests.api.people import WAIT_S, Person
 from tests.api.room import PUPIL_TOKEN, TEACHER_TOKEN
 from tests.api.test_inputs import a_png
 from tests.serverprocess import ServerProcess
@@ -54,7 +54,7 @@ def people(server, kernel):
         who: httpx.Client(
             base_url=f"{server.url}workshop-gpu/",
             headers={"Authorization": f"token {token}"} if token else {},
-            timeout=60,
+            timeout=WAIT_S,
             trust_env=False,
         )
         for who, token in tokens.items()
@@ -208,7 +208,7 @@ def test_a_reservation_is_seen_by_all_renewed_by_its_owner_and_ended_by_owner_or
 @pytest.fixture
 def browser(server):
     """Somebody who logged in with the server's token and now has cookies only."""
-    with httpx.Client(base_url=server.url, timeout=60, trust_env=False) as client:
+    with httpx.Client(base_url=server.url, timeout=WAIT_S, trust_env=False) as client:
         client.get("api/status", params={"token": server.token}).raise_for_status()
         client.get("tree", follow_redirects=True)
         assert "_xsrf" in client.cookies

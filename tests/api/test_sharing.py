@@ -134,8 +134,8 @@ def test_a_gpu_that_is_cleared_finishes_what_runs_and_starts_nothing_until_it_is
     people, teacher
 ):
     _, ann, ben = people
-    running = ann.submit(model="shapes", steps=40)
-    ann.until(lambda event: ann.get(f"api/jobs/{running['id']}")["step"] > 0)
+    running = ann.submit(model="shapes", steps=100)
+    ann.begun(running["id"])
     cleared = teacher.http.post("api/devices/cpu:0/clear").raise_for_status().json()
     assert (cleared["state"], cleared["whole"], cleared["expires_in_s"]) == ("waiting", True, None)
     again = teacher.http.post("api/devices/cpu:0/clear").raise_for_status().json()

@@ -19,7 +19,7 @@ def test_a_small_run_measures_and_finds_the_pictures_unchanged(tmp_path: Path) -
         env={**os.environ, "OMP_NUM_THREADS": "1", "TQDM_DISABLE": "1"},
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=560,
     )
     assert done.returncode == 0, done.stderr
     result: Result = read(tmp_path / "switching-small.json")

@@ -11,11 +11,12 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, expect, sync_playwright
 
-from tests.browser.lab import CHROMIUM, FLAGS, Lab
+from tests.api.people import WAIT_S
+from tests.browser.lab import CHROMIUM, FLAGS, SLOW_MS, Lab
 from tests.serverprocess import ROOT, ServerProcess
 
 FOR_TESTS = ("--expose-app-in-browser", "--JupyterNotebookApp.expose_app_in_browser=True")
-PATIENCE_MS = 20_000
+PATIENCE_MS = 60_000
 OpenLab = Callable[..., Lab]
 
 
@@ -47,7 +48,7 @@ def browser() -> Iterator[Browser]:
     # For a module only: Playwright keeps an event loop running that other tests would trip over.
     expect.set_options(timeout=PATIENCE_MS)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS, timeout=SLOW_MS)
         yield browser
         browser.close()
 
@@ -99,7 +100,9 @@ def write_notebook(path: Path, cells: list[str]) -> None:
 def end_kernels(server: ServerProcess) -> None:
     """A reset of the workspace leaves the kernels running."""
     headers = {"Authorization": f"token {server.token}"}
-    with httpx.Client(base_url=server.url, headers=headers, trust_env=False) as http:
+    with httpx.Client(
+        base_url=server.url, headers=headers, trust_env=False, timeout=WAIT_S
+    ) as http:
         for session in http.get("api/sessions").json():
             http.delete(f"api/sessions/{session['id']}")
 

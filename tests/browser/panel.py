@@ -4,6 +4,7 @@ from typing import Any
 
 from playwright.sync_api import Browser, Error, Locator, Page, expect
 
+from tests.browser.lab import SLOW_MS
 from tests.browser.roles import COOKIE
 from tests.serverprocess import ServerProcess
 
@@ -21,6 +22,7 @@ class PanelPage:
             self.context.add_cookies([{"name": COOKIE, "value": "yes", "url": server.url}])
         self.server = server
         self.page: Page = self.context.new_page()
+        self.page.set_default_timeout(SLOW_MS)
         self.problems: list[str] = []
         self.page.on("pageerror", self._note)
 
@@ -48,7 +50,7 @@ class PanelPage:
         return self.root.locator(f".jp-wg-model[data-model='{model}']")
 
     def do(self, button: Locator, text: str | None = None) -> None:
-        """Press a button, type what is asked for, confirm, and wait for the outcome."""
+        """Press a button, type what is asked for, and confirm. The server may hear of it later."""
         button.click()
         self.confirm(text)
 

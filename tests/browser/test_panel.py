@@ -193,6 +193,7 @@ def test_an_instructor_withdraws_offers_loads_pins_and_evicts_a_model(
     status, error = ada.refused("POST", "api/jobs", json=TURBO | {"model": "shapes-dit"})
     assert (status, "too slow today" in error["message"]) == (409, True)
     press("Offer")
+    expect(model).not_to_contain_text("not offered")
     press("Load")
     expect(model).to_have_attribute("data-state", "ready", timeout=SLOW_MS)
     model.get_by_text("Placement").click()
@@ -202,10 +203,10 @@ def test_an_instructor_withdraws_offers_loads_pins_and_evicts_a_model(
     expect(model).to_contain_text("pinned")
     press("Unpin")
     press("Keep warm", "600")
-    assert ada.get("api/models/shapes-dit")["keep_warm_s"] == 600
+    ada.until(lambda _: ada.get("api/models/shapes-dit")["keep_warm_s"] == 600)
     press("Keep warm", "")
     press("Place", "cond_only")
-    assert ada.get("api/models/shapes-dit")["placement"] == "cond_only"
+    ada.until(lambda _: ada.get("api/models/shapes-dit")["placement"] == "cond_only")
     press("Place", "")
     press("Evict")
     expect(model).to_have_attribute("data-state", "absent", timeout=SLOW_MS)

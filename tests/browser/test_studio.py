@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Locator, expect
 
+from tests.api.people import WAIT_S
 from tests.browser.conftest import OpenLab
 from tests.browser.lab import SLOW_MS, Lab
 from tests.serverprocess import ServerProcess
@@ -39,7 +40,7 @@ def api(server: ServerProcess) -> Iterator[httpx.Client]:
     """The instructor's own requests."""
     headers = {"Authorization": f"token {server.token}"}
     url = f"{server.url}workshop-gpu/api/"
-    with httpx.Client(base_url=url, headers=headers, trust_env=False) as http:
+    with httpx.Client(base_url=url, headers=headers, trust_env=False, timeout=WAIT_S) as http:
         yield http
 
 

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 class HubServer(ThreadingHTTPServer):
-    """Serves one repository, "org/model", from a folder. `refusals` are statuses by path part."""
+    """Serves one repository, "org/model", from a folder. `refusal` is a status and an error's code;
+    while `gives` is not set, files are waited for."""
 
     daemon_threads = True
 
@@ -21,6 +22,8 @@ class HubServer(ThreadingHTTPServer):
         self.folder = folder
         self.fetched: list[str] = []
         self.refusal: tuple[int, str] | None = None
+        self.gives = Event()
+        self.gives.set()
 
     @property
     def address(self) -> str:
@@ -56,6 +59,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.server.files()[name]
         if self.command == "GET":
             self.server.fetched.append(name)
+            self.server.gives.wait()
         sha = hashlib.sha256(body).hexdigest()
         self._send(body, 200, {"ETag": f'"{sha}"', "X-Repo-Commit": COMMIT})
 

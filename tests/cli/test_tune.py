@@ -96,7 +96,12 @@ def test_an_early_end_shows_and_keeps_what_was_measured_by_then(
 
     monkeypatch.setattr(ProgressLine, "show", show_and_interrupt)
     arguments = ["tune", "shapes", "--device", "cpu:200MB", "--sizes", "64x64", "--steps", "1"]
-    assert main([*arguments, "--data-folder", str(tmp_path)]) == CANCELLED
+    # What a shell starts in the background ignores Ctrl-C.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        assert main([*arguments, "--data-folder", str(tmp_path)]) == CANCELLED
+    finally:
+        signal.signal(signal.SIGINT, before)
     out, told = capsys.readouterr()
     assert [line.split()[0] for line in out.splitlines()[:2]] == ["RUNG", "resident"]
     assert told.endswith("workshop-gpu: cancelled\n")

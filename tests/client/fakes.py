@@ -16,6 +16,8 @@ from workshop_gpu.client import Client
 from workshop_gpu.conductor.states import JobState, SlotState
 
 URL = "http://workshop.test/base/"
+WAIT_S = 120.0
+"""For what comes at once, even on a busy machine."""
 LIMITS = {"max_pixels": 65536, "max_steps": 100, "max_images": 8, "size_multiple": 16}
 DEFAULTS: dict[str, int | float] = {"steps": 20, "guidance": 3.0, "width": 128, "height": 128}
 
@@ -119,7 +121,7 @@ class Events(httpx.SyncByteStream):
 
     def __iter__(self) -> Iterator[bytes]:
         while True:
-            piece = self._pieces.get(timeout=20)
+            piece = self._pieces.get(timeout=WAIT_S)
             if piece is None:
                 return
             if isinstance(piece, Exception):
@@ -146,11 +148,18 @@ class FakeServer:
         return Client(URL, "secret", transport=httpx.MockTransport(self.handle))
 
     def next_stream(self) -> tuple[Events, httpx.Request]:
-        return self.streams.get(timeout=20)
+        return self.streams.get(timeout=WAIT_S)
 
     def close(self) -> None:
         for stream in self.opened:
             stream.end()
+
+    @staticmethod
+    def wait_until_heard(client: Client) -> None:
+        """Until the client's stream has brought something: from then on it does not ask."""
+        seen = -1
+        while not client.events.live:
+            seen = client.events.wait(seen, WAIT_S)
 
     def handle(self, request: httpx.Request) -> httpx.Response:
         path = request.url.path.removeprefix("/base/workshop-gpu/api/")

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.client.fakes import FakeServer, a_job, a_model, a_slot
+from tests.client.fakes import WAIT_S, FakeServer, a_job, a_model, a_slot
 from tests.client.test_instructor import ANN, POLICY
 from tests.client.test_tables import a_status
 from workshop_gpu.api import schemas, schemas_room
@@ -113,7 +113,7 @@ def test_it_follows_what_happens(admin: Admin, fake: FakeServer) -> None:
     fake.answers["GET status"] = a_status(paused="lunch", waiting=[a_job()])
     stream, _ = fake.next_stream()
     stream.send(schemas.JobEvent(a_job()))
-    assert met.wait(10)
+    assert met.wait(WAIT_S)
     assert len(section(admin._view, "Jobs")) == 1
 
 

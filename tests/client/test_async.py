@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.fakes import FakeServer, a_job, a_png
+from tests.client.fakes import WAIT_S, FakeServer, a_job, a_png
 from workshop_gpu.api import schemas
 from workshop_gpu.client import Client
 from workshop_gpu.client.errors import JobFailed
@@ -46,7 +46,7 @@ def test_cancelling_the_task_cancels_the_job(
 
     def accepted() -> schemas.Job:
         posting.set()
-        accept.wait(20)
+        accept.wait(WAIT_S)
         return a_job()
 
     def ended() -> schemas.Job:
@@ -57,7 +57,7 @@ def test_cancelling_the_task_cancels_the_job(
 
     async def scenario() -> None:
         task = asyncio.create_task(client.agenerate("a star", "shapes", progress=False))
-        await asyncio.to_thread(posting.wait, 20)
+        await asyncio.to_thread(posting.wait, WAIT_S)
         if not submitting:
             accept.set()
             stream, _ = await asyncio.to_thread(fake.next_stream)
@@ -71,7 +71,7 @@ def test_cancelling_the_task_cancels_the_job(
         words = stopped.value._render_traceback_()  # type: ignore[attr-defined]
         assert words == ["Interrupted: the job was cancelled."]
         accept.set()
-        assert await asyncio.to_thread(cancelled.wait, 20)
+        assert await asyncio.to_thread(cancelled.wait, WAIT_S)
         client.events.learn_job(a_job("cancelled"))
 
     asyncio.run(scenario())

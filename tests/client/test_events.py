@@ -5,7 +5,7 @@ import threading
 import httpx
 import pytest
 
-from tests.client.fakes import FakeServer, a_job, a_model
+from tests.client.fakes import WAIT_S, FakeServer, a_job, a_model
 from tests.client.test_mirror import a_snapshot
 from workshop_gpu.api import schemas
 from workshop_gpu.client import Client, events
@@ -25,7 +25,7 @@ def wait_for_job(client: Client, state: str) -> None:
         job = client.events.look(JOB).job
         if job is not None and job.state == state:
             return
-        seen = client.events.wait(seen, 10)
+        seen = client.events.wait(seen, WAIT_S)
     raise AssertionError(f"never {state}")
 
 
@@ -38,7 +38,7 @@ def test_what_the_server_announces_is_known(client: Client, fake: FakeServer) ->
     stream.send(schemas.JobEvent(a_job("running")))
     wait_for_job(client, "running")
     assert client.events.live
-    assert client.events.age_s < 20
+    assert client.events.age_s < WAIT_S
     assert [model.id for model in client.events.models()] == ["shapes"]
 
 
@@ -81,7 +81,7 @@ def test_a_subscriber_that_fails_does_not_end_the_stream(
     stream, _ = fake.next_stream()
     stream.send(schemas.JobEvent(a_job("running")))
     stream.send(schemas.JobEvent(a_job("done")))
-    assert both.wait(10)
+    assert both.wait(WAIT_S)
     assert "ValueError: mine" in capsys.readouterr().err
     end()
     end()
@@ -92,7 +92,7 @@ def test_a_refused_token_is_not_shown_again_and_again(client: Client, fake: Fake
     client.events.start()
     thread = client.events._thread
     assert thread is not None
-    thread.join(10)
+    thread.join(WAIT_S)
     assert not thread.is_alive()
     assert not client.events.live
 
@@ -111,5 +111,5 @@ def test_closing_ends_the_thread(client: Client, fake: FakeServer) -> None:
     stream.send_raw(b": ping\n\n")
     thread = client.events._thread
     assert thread is not None
-    thread.join(10)
+    thread.join(WAIT_S)
     assert not thread.is_alive()

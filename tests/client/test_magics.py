@@ -15,7 +15,7 @@ from tests.client.fakes import FakeServer, a_job, a_model, a_png
 from tests.client.test_reservations import GRANTED
 from tests.client.test_tables import a_status
 from workshop_gpu.api import schemas
-from workshop_gpu.client import Client, session
+from workshop_gpu.client import Client, magic_words, session
 from workshop_gpu.client.errors import BadRequest
 from workshop_gpu.client.images import GeneratedImage
 from workshop_gpu.client.tables import ModelTable, StatusView
@@ -211,7 +211,10 @@ def completed(shell: InteractiveShell, line: str) -> set[str]:
         return {each.text for each in shell.Completer.completions(line, len(line))}
 
 
-def test_options_and_models_are_completed(shell: InteractiveShell, fake: FakeServer) -> None:
+def test_options_and_models_are_completed(
+    shell: InteractiveShell, fake: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(magic_words, "_MODELS_KEPT_S", 10_000.0)  # however slow the completer is
     fake.answers["GET models"] = schemas.ModelList([a_model(), a_model("shapes-dit")])
     assert {"--model", "--mask"} <= completed(shell, "%%generate --m")
     assert "--seed" not in completed(shell, "%%generate --m")

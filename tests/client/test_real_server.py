@@ -25,6 +25,7 @@ from workshop_gpu.client.images import GeneratedImage
 from workshop_gpu.client.words import Progress
 
 PROMPT = "a red circle on a blue background"
+WAIT_S = 180.0
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +59,7 @@ def test_several_pictures_each_have_a_seed_of_their_own(real: Client) -> None:
 
 def test_progress_is_told_step_by_step(real: Client) -> None:
     told: list[Progress] = []
-    real.submit(PROMPT, "shapes", steps=10).wait(60, told.append)
+    real.submit(PROMPT, "shapes", steps=40).wait(WAIT_S, told.append)
     steps = [progress.job.step for progress in told if progress.job.state == "running"]
     assert steps == sorted(steps)
     assert len(set(steps)) >= 3
@@ -88,7 +89,7 @@ def test_a_cancelled_job_ends_soon_and_only_once(real: Client) -> None:
             handle.cancel()
 
     with pytest.raises(JobCancelled):
-        handle.wait(60, cancel)
+        handle.wait(WAIT_S, cancel)
     assert handle.job.step < 100
     handle.cancel()
     with pytest.raises(JobEnded):
@@ -159,7 +160,7 @@ def test_the_studio_makes_a_picture(real: Client) -> None:
     there = threading.Event()
     studio.observe(lambda change: there.set(), "images")
     studio.generate()
-    assert there.wait(60)
+    assert there.wait(WAIT_S)
     assert studio.images[-1].tobytes() == made(real, seed=7).tobytes()
     studio.close()
 
@@ -185,7 +186,7 @@ def test_a_script_finds_the_server_by_itself(server: ServerProcess) -> None:
         print(wg.generate("a red circle", "shapes", steps=2).size, wg.models()[0].id)
         """,
     )
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=WAIT_S)
     assert (out.strip(), err, process.returncode) == ("(128, 128) shapes", "", 0)
 
 
@@ -193,9 +194,13 @@ def test_ctrl_c_cancels_the_job_on_the_server(server: ServerProcess, real: Clien
     process = script(
         server,
         """
+        import signal
         from workshop_gpu.client.client import Client
         from workshop_gpu.client.waiting import wait_with_bar
         from workshop_gpu.client import progress
+
+        # What a shell starts in the background ignores Ctrl-C, and so do these tests' processes.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
         class Bar:
             def show(self, now):
@@ -211,11 +216,11 @@ def test_ctrl_c_cancels_the_job_on_the_server(server: ServerProcess, real: Clien
     running = (line for line in process.stdout if "running" in line)
     job_id = [next(running) for _ in range(3)][-1].split()[0]  # in the middle of it
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=WAIT_S)
     assert process.returncode != 0
     assert "Interrupted: the job was cancelled." in err
     with pytest.raises(JobCancelled):
-        real.job(job_id).wait(30)
+        real.job(job_id).wait(WAIT_S)
 
 
 def test_importing_the_package_costs_the_server_nothing_of_the_client() -> None:

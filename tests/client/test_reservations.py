@@ -7,7 +7,7 @@ import httpx
 import msgspec
 import pytest
 
-from tests.client.fakes import FakeServer
+from tests.client.fakes import WAIT_S, FakeServer
 from tests.client.test_tables import a_status
 from workshop_gpu.api import schemas
 from workshop_gpu.client import Client
@@ -180,8 +180,8 @@ def test_the_heartbeat_renews_and_a_lost_one_is_told_at_the_end_of_the_block(
 
     fake.answers["PUT reservations/r1"] = answer
     reserved = Reserved(client._http, 1, None, ttl_s=0.03)
-    assert renewed.wait(10)
-    reserved._thread.join(10)
+    assert renewed.wait(WAIT_S)
+    reserved._thread.join(WAIT_S)
     assert reserved.state == "lost"
     with pytest.raises(ReservationLost), reserved:
         pass
@@ -192,7 +192,7 @@ def test_a_server_silent_for_the_whole_time_to_live_costs_the_reservation(
 ) -> None:
     fake.answers["PUT reservations/r1"] = httpx.ConnectError("refused")
     reserved = Reserved(client._http, 1, None, ttl_s=0.03)
-    reserved._thread.join(10)
+    reserved._thread.join(WAIT_S)
     with pytest.raises(ReservationLost, match=r"wg\.reserve"):
         reserved.check()
 
@@ -201,7 +201,7 @@ def test_one_that_nobody_refers_to_is_not_renewed_for_ever(client: Client) -> No
     reserved = client.reserve(gb=8, progress=False)
     thread = reserved._thread
     del reserved
-    thread.join(10)
+    thread.join(WAIT_S)
     assert not thread.is_alive()
 
 

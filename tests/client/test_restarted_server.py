@@ -8,7 +8,7 @@ import httpx
 import msgspec
 import pytest
 
-from tests.client.fakes import FakeServer, a_job, a_model, a_png
+from tests.client.fakes import WAIT_S, FakeServer, a_job, a_model, a_png
 from tests.client.test_mirror import a_snapshot
 from workshop_gpu.api import schemas
 from workshop_gpu.client import Client, events
@@ -63,6 +63,7 @@ def test_a_request_is_not_sent_again_for_ever(
     assert len(fake.bodies("POST jobs")) == 1
 
 
+@pytest.mark.usefixtures("asks")
 def test_a_job_is_found_again_in_the_servers_next_life_and_people_are_told(
     client: Client, fake: FakeServer
 ) -> None:
@@ -71,6 +72,7 @@ def test_a_job_is_found_again_in_the_servers_next_life_and_people_are_told(
     handle = client.submit("a red circle", "shapes")
     first, _ = fake.next_stream()
     first.send(a_snapshot(models=[a_model()], mine=[a_job("running", step=7)]), "life-1")
+    fake.wait_until_heard(client)
     fake.answers[f"GET jobs/{JOB}"] = LOST
     told: list[str] = []
 
@@ -91,7 +93,7 @@ def test_a_job_is_found_again_in_the_servers_next_life_and_people_are_told(
             streams[0].send(schemas.JobEvent(a_job("done")), "next-2")
 
     streams: list[Any] = []
-    (image,) = handle.wait(20, watch)
+    (image,) = handle.wait(WAIT_S, watch)
     assert image.seed == 7
     assert any("does not answer; trying again" in words for words in told)
     assert any("Next in the queue (the server was restarted)" in words for words in told)
@@ -130,7 +132,7 @@ def test_a_job_that_the_server_lost_is_said_to_be_unknown(client: Client, fake: 
     fake.answers[f"GET jobs/{JOB}"] = (404, "job_unknown")
     stream.send(a_snapshot(models=[a_model()], mine=[]), "life-1")
     with pytest.raises(JobUnknown):
-        handle.wait(20)
+        handle.wait(WAIT_S)
 
 
 def test_pauses_grow_and_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.fakes import FakeServer, a_job
+from tests.client.fakes import WAIT_S, FakeServer, a_job
 from tests.client.test_tables import a_status
 from workshop_gpu.api import schemas, schemas_room
 from workshop_gpu.client import Client, Status
@@ -30,7 +30,7 @@ def wait_for(status: Status, condition: Callable[[dict[str, Any]], bool]) -> Non
     status.observe(look, "_view")
     if condition(status._view):
         met.set()
-    assert met.wait(10), status._view
+    assert met.wait(WAIT_S), status._view
 
 
 def test_it_shows_the_room_at_once_and_follows_the_stream(status: Status, fake: FakeServer) -> None:

@@ -79,7 +79,8 @@ class Auditor:
 
     def _read_ledgers(self) -> None:
         for ledger in self.notes.glob("accepted-*.jsonl"):
-            for line in ledger.read_text().splitlines():
+            whole, _, _ = ledger.read_text().rpartition("\n")
+            for line in whole.splitlines():
                 entry = json.loads(line)
                 if "wish" in entry:
                     self.accepted.setdefault(entry["job"], entry["wish"])
@@ -176,7 +177,7 @@ class Auditor:
             if slot["state"] != "failed"
         ]
 
-    def check_processes(self, timeout_s: float = 10.0) -> None:
+    def check_processes(self, timeout_s: float = 60.0) -> None:
         """Of the server nothing is left, nor of its workers and kernels."""
         deadline = time.monotonic() + timeout_s
         while (left := _processes_of(self.folder)) and time.monotonic() < deadline:

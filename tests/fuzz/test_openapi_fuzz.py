@@ -11,7 +11,7 @@ import schemathesis
 from hypothesis import HealthCheck, settings
 
 from tests.api.kernels import RunningKernel
-from tests.api.people import Person
+from tests.api.people import WAIT_S, Person
 from tests.serverprocess import ServerProcess
 from workshop_gpu.api.openapi import description
 
@@ -73,5 +73,5 @@ def test_no_request_makes_the_server_fail_or_say_what_is_not_described(case, ser
         base_url=server.url.rstrip("/"),
         headers={"Authorization": f"token {tokens[who]}"},
         checks=CHECKS,
-        timeout=60,
+        timeout=WAIT_S,
     )

@@ -37,7 +37,7 @@ async def drawn(
     runtime: Runtime, placement: str = "", params: GenerateParams = PARAMS
 ) -> tuple[JobRecord, np.ndarray]:
     record = await runtime.submit(ANN, "shapes", params, placement=placement)
-    record = await asyncio.wait_for(runtime.finished(record.id), 250)
+    record = await asyncio.wait_for(runtime.finished(record.id), 500)
     assert record.view is not None
     assert record.view.error is None, record.view.error
     with Image.open(runtime.images.path(record.id, 0)) as picture:
@@ -135,7 +135,7 @@ def test_another_device_is_home_of_the_text_encoders_and_source_of_blocks(
             assert pid is not None
             os.kill(pid, signal.SIGKILL)
             while it.snapshot().slots:
-                await asyncio.wait_for(it.events.grown(position), 60)
+                await asyncio.wait_for(it.events.grown(position), 240)
                 position = it.events.position
             assert lent(it) == []
 

@@ -83,7 +83,7 @@ def with_spare(scenario, tmp_path, **options):
         keeper = SpareWorker(tmp_path, 0, (), LOG, pauses_s=(0.0, 0.0), rest_s=0.0, **options)
         keeping = asyncio.ensure_future(keeper.run())
         try:
-            return await asyncio.wait_for(scenario(keeper, keeping), 60)
+            return await asyncio.wait_for(scenario(keeper, keeping), 240)
         finally:
             keeping.cancel()
             await asyncio.gather(keeping, return_exceptions=True)

@@ -21,7 +21,7 @@ def test_a_stopped_download_returns_and_its_thread_ends_at_the_next_report():
     def run(spec, progress):
         progress(1, 100)
         started.set()
-        goes_on.wait(20)
+        goes_on.wait(120)
         try:
             progress(2, 100)
         except Exception:
@@ -31,14 +31,14 @@ def test_a_stopped_download_returns_and_its_thread_ends_at_the_next_report():
     async def scenario():
         downloads = Downloads(lambda: None, run)
         fetching = asyncio.create_task(downloads.fetch(SimpleNamespace(id="shapes")))
-        await asyncio.to_thread(started.wait, 20)
+        await asyncio.to_thread(started.wait, 120)
         assert downloads.get("shapes") is not None
         downloads.stop("shapes")
         downloads.stop("another one")
         await fetching
         assert downloads.get("shapes") is None
         goes_on.set()
-        assert await asyncio.to_thread(ended.wait, 20)
+        assert await asyncio.to_thread(ended.wait, 120)
 
     asyncio.run(scenario())
 

@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from tests.host.test_channel import open_memory
 from workshop_gpu.host import memfd
 from workshop_gpu.host.host_memory import HostMemory
 from workshop_gpu.host.weight_pool import WeightPool
@@ -307,7 +308,7 @@ def test_a_mapping_to_write_does_not_stand_in_the_way_of_sealing():
 
 
 def test_no_descriptor_is_left_open(make_pool):
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_memory()
     pool = make_pool(3000)
     answers = []
     choose = random.Random(7)
@@ -327,7 +328,7 @@ def test_no_descriptor_is_left_open(make_pool):
                 pool.release(worker)
         assert pool.state().used_bytes <= 3000
     pool.close()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_memory() == before
 
 
 def test_a_pool_that_is_switched_off_says_so(make_pool):

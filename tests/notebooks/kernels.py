@@ -9,7 +9,7 @@ from jupyter_client.blocking.client import BlockingKernelClient
 
 from tests.serverprocess import ServerProcess
 
-ANSWER_S = 60.0
+ANSWER_S = 180.0
 
 
 class ServerKernel:

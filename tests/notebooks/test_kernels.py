@@ -2,7 +2,7 @@
 
 import httpx
 
-from tests.notebooks.kernels import ServerKernel
+from tests.notebooks.kernels import ANSWER_S, ServerKernel
 from tests.serverprocess import ServerProcess
 from workshop_gpu.client import Client
 
@@ -83,7 +83,9 @@ def test_a_kernels_token_opens_nothing_else_of_the_server(
 ) -> None:
     token = kernel.printed("import os; print(os.environ['WORKSHOP_GPU_TOKEN'])")
     headers = {"Authorization": f"token {token}"}
-    with httpx.Client(base_url=server.url, headers=headers, trust_env=False) as http:
+    with httpx.Client(
+        base_url=server.url, headers=headers, trust_env=False, timeout=ANSWER_S
+    ) as http:
         assert http.get("workshop-gpu/api/me").status_code == 200
         assert http.get("api/kernels").status_code == 403
         assert http.post("workshop-gpu/api/models/shapes/evict").status_code == 403

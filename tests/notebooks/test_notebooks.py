@@ -27,7 +27,8 @@ def test_a_notebook_runs_without_an_error(
     monkeypatch.setenv("WORKSHOP_GPU_TOKEN", server.token)
     notebook = read(path)
     resources = {"metadata": {"path": str(tmp_path)}}
-    NotebookClient(notebook, timeout=120, resources=resources).execute()
+    limits = {"timeout": 240, "startup_timeout": 240}
+    NotebookClient(notebook, resources=resources, **limits).execute()
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     kinds = {kind for output in outputs for kind in output.get("data", {})}
     assert {"image/png", "text/html"} <= kinds

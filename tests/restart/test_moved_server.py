@@ -31,7 +31,7 @@ def test_a_client_finds_its_job_on_the_server_that_moved(
         lives = [server.url]
         named = Client(server.url, server.token)
         job = client.submit(PROMPT, "shapes", steps=40, seed=1)
-        (image,) = job.wait(300.0, move)
+        (image,) = job.wait(500.0, move)
         assert image.seed == 1
         assert lives[0] != lives[1]
         assert (client.server.url, client.server.token) == (lives[1], "another-token")

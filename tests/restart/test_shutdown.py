@@ -9,10 +9,11 @@ import httpx
 import psutil
 
 from tests.api.kernels import RunningKernel
-from tests.api.people import Person
+from tests.api.people import WAIT_S, Person
 from tests.serverprocess import ServerProcess
 
-LIMIT_S = 10.0
+LIMIT_S = 20.0
+"""Three seconds for a worker that does not end by itself, and what a busy machine adds."""
 
 
 def workers(server: ServerProcess) -> list[psutil.Process]:
@@ -35,7 +36,7 @@ def test_a_busy_server_with_a_stopped_worker_ends_in_time_and_its_jobs_wait_on(
         started_s = time.monotonic()
         server.end()
         assert time.monotonic() - started_s < LIMIT_S
-        _, alive = psutil.wait_procs(before, timeout=5)
+        _, alive = psutil.wait_procs(before, timeout=WAIT_S)
         assert alive == []
         list(stream)  # it ends, and breaks nothing
         server.start()
@@ -55,10 +56,11 @@ def test_labs_own_shut_down_leaves_no_process_and_its_jobs_wait_on(tmp_path: Pat
         all_of_it = [before, *before.children(recursive=True)]
         assert len(all_of_it) == 3, "the server, a worker, a kernel"
         authorization = ann.http.headers["Authorization"]
+        headers = {"Authorization": authorization}
         httpx.post(
-            f"{server.url}api/shutdown", headers={"Authorization": authorization}, trust_env=False
+            f"{server.url}api/shutdown", headers=headers, trust_env=False, timeout=WAIT_S
         ).raise_for_status()
-        _, alive = psutil.wait_procs(all_of_it, timeout=LIMIT_S)
+        _, alive = psutil.wait_procs(all_of_it, timeout=WAIT_S)
         assert [each for each in alive if each.status() != psutil.STATUS_ZOMBIE] == []
         server.end()
         server.start()

@@ -151,9 +151,12 @@ process.run(task(), arrived)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a promise of Linux's alone")
-def test_when_a_worker_is_killed_its_halted_compiler_ends_and_so_does_what_that_started() -> None:
+@pytest.mark.parametrize("hangup", ["SIG_DFL", "SIG_IGN"], ids=["as usual", "under nohup"])
+def test_when_a_worker_is_killed_its_halted_compiler_ends_and_so_does_what_that_started(
+    hangup: str,
+) -> None:
     worker = subprocess.Popen(
-        [sys.executable, "-c", WORKER],
+        [sys.executable, "-c", f"import signal; signal.signal(1, signal.{hangup})" + WORKER],
         stdout=subprocess.PIPE,
         start_new_session=True,  # as the host starts it
     )

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.worker.worker_host import ANSWER_S
 from workshop_gpu.conductor import errors
 from workshop_gpu.worker.drawing import Picture, check_picture
 from workshop_gpu.worker.failures import Broken, OutOfMemory, attempt
@@ -83,7 +84,11 @@ def test_a_thread_that_breaks_takes_the_worker_with_it() -> None:
         "thread.start(); thread.join(); print('goes on')"
     )
     ended = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=90
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=ANSWER_S,
     )
     assert ended.returncode == 6
     assert ended.stdout == ""

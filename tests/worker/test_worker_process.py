@@ -93,7 +93,7 @@ def test_a_worker_dies_with_its_parent_even_while_the_socket_lives() -> None:
     assert parent.stdout is not None
     worker_end = os.pidfd_open(int(parent.stdout.readline()))
     theirs.close()
-    ours.settimeout(ANSWER_S)
+    ours.settimeout(START_S)
     assert ours.recv(4)  # ready: the kernel has been asked by now
     parent.kill()
     parent.wait()

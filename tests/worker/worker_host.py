@@ -17,8 +17,8 @@ from workshop_gpu.worker import protocol
 
 ASSETS = Path(__file__).parents[2] / "workshop_gpu" / "catalogue" / "assets"
 MODELS = ("shapes", "shapes-dit", "shapes-dit-turbo")
-START_S = 180.0
-ANSWER_S = 90.0
+START_S = 240.0
+ANSWER_S = 180.0
 POOL_BYTES = 2 * 10**9
 
 Report = TypeVar("Report", bound=protocol.FromWorker)

@@ -18,7 +18,12 @@ def die_with_parent(parent: int | None = None) -> bool:
 
     Returns whether the kernel will. A parent that died before this call is noticed by the socket;
     where there is none, `parent` is its process id, and this one ends if it has another by now.
+
+    A server that was started with `nohup` ignores the hang-up, and so would this process and all
+    that it starts: what stands still when nobody looks after it any more would do so for ever.
     """
+    if sys.platform.startswith("linux"):
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
     asked = _ask_the_kernel()
     if parent is not None and os.getppid() != parent:
         os._exit(1)
