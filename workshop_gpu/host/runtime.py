@@ -139,6 +139,9 @@ class Runtime:
         self.spare = SpareWorker(
             logs, settings.threads, cards, self._log, prepare=prepare, compilation=compilation
         )
+        take_spare = None
+        if settings.spare_worker:
+            take_spare = beside(settings.devices, catalogue, self.spare.take)
         self._supervisors = {
             device.id: Supervisor(
                 device,
@@ -149,6 +152,7 @@ class Runtime:
                 on_end=self._on_worker_end,
                 start=beside(settings.devices, catalogue, self.spare.start),
                 start_fresh=beside(settings.devices, catalogue, self.spare.start_fresh),
+                take_spare=take_spare,
                 log=self._log,
                 silence_limit_s=settings.silence_limit_s,
                 retry_s=_LOST_DEVICE_RETRY_S,

@@ -175,17 +175,24 @@ class Shutdown(msgspec.Struct, frozen=True, tag="shutdown"):
 
 
 class TakeOver(msgspec.Struct, frozen=True, tag="take_over"):
-    """To a worker that stands by (`StandingBy`): be the worker of this device from now on.
+    """To a worker that stands by (`StandingBy`): open this device, whose last worker may still be
+    going, and be its worker once told to `Begin`.
 
     `device` is "cuda" or "cpu", `gpu_uuid` the card ("" for cpu), `total_bytes` what a cpu device
     pretends to have. `neighbours` are other devices whose memory its models may use, with their
-    cards, by the server's names. Answered by Ready.
+    cards, by the server's names. `context_bytes` is what a worker holds of the card before it has
+    any models, as measured before: while another one goes it cannot be (0: measure it).
     """
 
     device: str
     gpu_uuid: str = ""
     total_bytes: int = 0
     neighbours: dict[str, str] = {}
+    context_bytes: int = 0
+
+
+class Begin(msgspec.Struct, frozen=True, tag="begin"):
+    """To a worker that took over: the device's last worker is gone. Answered by Ready."""
 
 
 class Prepare(msgspec.Struct, frozen=True, tag="prepare"):
@@ -235,7 +242,17 @@ class FreePool(msgspec.Struct, frozen=True, tag="free_pool"):
 PoolAnswer = PartGranted | PartRefused
 
 ToWorker = (
-    Load | Evict | Run | Cancel | Compile | Shutdown | TakeOver | Prepare | PoolAnswer | FreePool
+    Load
+    | Evict
+    | Run
+    | Cancel
+    | Compile
+    | Shutdown
+    | TakeOver
+    | Begin
+    | Prepare
+    | PoolAnswer
+    | FreePool
 )
 
 
