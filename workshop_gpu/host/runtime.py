@@ -68,7 +68,8 @@ class RuntimeSettings(msgspec.Struct, frozen=True):
     weight pool's budget (None: half of the memory that is available at the start; 0: no pool),
     `spare_worker` whether a process stands by for a worker that dies. A worker that gives no sign
     of life for `silence_limit_s` is ended (0: never). `compiler` makes models' blocks faster
-    ("auto": on cards; "off")."""
+    ("auto": on cards; "off"); it is ended when it gets no further within `compile_limit_s`
+    (0: never)."""
 
     devices: tuple[DeviceConfig, ...]
     data_folder: Path
@@ -80,6 +81,7 @@ class RuntimeSettings(msgspec.Struct, frozen=True):
     silence_limit_s: float = 60.0
     compiler: str = "auto"
     conductor: Settings = Settings()
+    compile_limit_s: float = 1200.0
 
 
 class Runtime:
@@ -135,7 +137,9 @@ class Runtime:
         self.pool = WeightPool(settings.pool_bytes, log=self._log)
         logs = settings.data_folder / "logs"
         prepare = self._prepare if cards else None
-        compilation = Compilation(settings.compiler, settings.data_folder / "compiled")
+        compilation = Compilation(
+            settings.compiler, settings.data_folder / "compiled", settings.compile_limit_s
+        )
         self.spare = SpareWorker(
             logs, settings.threads, cards, self._log, prepare=prepare, compilation=compilation
         )

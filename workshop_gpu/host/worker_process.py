@@ -42,17 +42,20 @@ a millisecond."""
 
 class Compilation(msgspec.Struct, frozen=True):
     """What compiles a worker's blocks ("auto": on a card; "off", or a backend's name), and the
-    folder where they are kept (None: nothing is compiled)."""
+    folder where they are kept (None: nothing is compiled). A compiler that gets no further within
+    `limit_s` is ended (0: never)."""
 
     compiler: str = "auto"
     folder: Path | None = None
+    limit_s: float = 0.0
 
     @property
     def options(self) -> list[str]:
         """The worker's."""
         if self.folder is None:
             return []
-        return ["--compiler", self.compiler, "--compiled", str(self.folder)]
+        options = ["--compiler", self.compiler, "--compiled", str(self.folder)]
+        return [*options, "--compile-limit", f"{self.limit_s:g}"]
 
 
 UNCOMPILED = Compilation()

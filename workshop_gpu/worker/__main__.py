@@ -54,6 +54,7 @@ def main() -> None:
         os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
 
     from workshop_gpu.worker.ahead import Ahead
+    from workshop_gpu.worker.compiler_process import CompilerProcess
     from workshop_gpu.worker.compiling import Compiling
     from workshop_gpu.worker.cores import share_out
     from workshop_gpu.worker.devices import open_device
@@ -78,7 +79,9 @@ def main() -> None:
     share_out(options.threads)
     if not options.stand_by:
         ahead.start()
-    compiling = Compiling(open_store(options, device), turns, options.device, link.send)
+    compiler = CompilerProcess(limit_s=options.compile_limit)
+    store = open_store(options, device)
+    compiling = Compiling(store, turns, options.device, link.send, compiler)
     link.compile = compiling.compile
     compiling.start()
     neighbours = Neighbours(options.neighbours, on_card=options.device == "cuda")
@@ -154,6 +157,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--compiled", default="", help="where compiled blocks are kept")
     parser.add_argument(
         "--compiler", default=AUTO, choices=COMPILERS, help="what compiles blocks (auto: on a card)"
+    )
+    parser.add_argument(
+        "--compile-limit", type=float, default=0.0, help="seconds until its next block (0: none)"
     )
     parser.add_argument("--threads", type=int, default=0, help="CPU threads (0: torch decides)")
     options = parser.parse_args()
