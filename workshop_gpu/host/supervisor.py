@@ -138,7 +138,11 @@ class Supervisor:
         failures = 0
         while True:
             await anyio.sleep(self._pauses_s[failures])
-            became_ready, end = await self._live()
+            try:
+                became_ready, end = await self._live()
+            except Exception as fault:  # of ours: nobody may count on a worker that has ended
+                self._log.exception("The server failed over the worker of %s", self.device.id)
+                became_ready, end = False, WorkerEnd(f"the server failed: {fault!r}")
             failures = 0 if became_ready else failures + 1
             self._deaths += became_ready
             given_up = failures >= len(self._pauses_s) or self._taken_out
