@@ -66,7 +66,7 @@ class FakeWorker:
         self.begun.set()
 
     def kill(self):
-        pass
+        self.dying.set()
 
     def last_lines(self):
         return ()
@@ -81,7 +81,7 @@ class Stage:
         self.old = FakeWorker("the old one", self.story, ready(500))
         self.starts = [self.old]
         self.heirs = [FakeWorker(f"heir {number}", self.story, ready()) for number in range(heirs)]
-        self.taken, self.over = asyncio.Event(), asyncio.Event()
+        self.ready, self.taken, self.over = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self.supervisor = Supervisor(
             DEVICE,
             Path("unused"),
@@ -97,7 +97,7 @@ class Stage:
         )
 
     async def _on_report(self, device, report):
-        pass
+        self.ready.set()
 
     def _starter(self, word):
         async def start(device, log_folder, threads):
@@ -157,6 +157,26 @@ def test_the_heir_opens_the_device_at_once_and_begins_when_the_old_one_is_gone_a
     assert asyncio.run(play())[2:5] == [
         "the old one is gone",
         "told: signal SIGKILL",
+        "heir 0 begins",
+    ]
+
+
+def test_a_planned_restart_is_the_heirs_too():
+    async def play():
+        stage = Stage(heirs=1)
+
+        async def scenario():
+            await stage.ready.wait()
+            stage.supervisor.stop_worker("a planned restart")
+            await stage.taken.wait()
+            stage.old.goes_at_once()
+            await stage.heirs[0].begun.wait()
+
+        return await stage.plays(scenario)
+
+    assert asyncio.run(play())[2:5] == [
+        "the old one is gone",
+        "told: a planned restart",
         "heir 0 begins",
     ]
 
