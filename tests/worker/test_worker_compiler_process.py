@@ -104,19 +104,18 @@ def test_a_compiler_that_breaks_or_hangs_is_told_of_once_and_not_tried_again(
     compiling = Compiling(store, Turns(), "cpu", told.append, breaks)
     compiling.look_at(model)
 
-    def drawn(wanted: list[protocol.GenerateParams]) -> None:
-        assert not compiling.chooses(model, wanted)
-        with compiling.drawing(model, wanted, compiled=False):
-            draw(model, wanted, lambda step: None)
+    def drawn() -> None:
+        assert not compiling.chooses(model, WANTED)
+        with compiling.drawing(model, WANTED, compiled=False):
+            draw(model, WANTED, lambda step: None)
         assert not any("forward" in vars(each) for each in model.pipeline.transformer.modules())
 
-    drawn(WANTED)
+    drawn()
     assert compiling.wants("small")
     compiling._compile("small")
     assert told == [protocol.Compiled("small", ready=False, problem=problem)]
-    drawn(WANTED)
-    drawn([params(width=96, height=64, steps=1), params(width=96, height=64, steps=1)])
-    assert not compiling.wants("small"), "nor for jobs of another kind"
+    drawn()
+    assert not compiling.wants("small")
 
 
 ON_A_FULL_DISK = """
