@@ -138,7 +138,10 @@ class Room:
     async def gone(self, process: psutil.Process) -> None:
         """Wait until nothing is left of a killed process but its exit code."""
         loop, ended = asyncio.get_running_loop(), asyncio.Event()
-        descriptor = os.pidfd_open(process.pid)
+        try:
+            descriptor = os.pidfd_open(process.pid)
+        except ProcessLookupError:
+            return
         try:
             loop.add_reader(descriptor, ended.set)
             await ended.wait()

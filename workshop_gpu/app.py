@@ -176,6 +176,13 @@ class WorkshopGPU(ExtensionApp):
         '"auto" (on a GPU, where triton is installed), "off".',
     ).tag(config=True)
 
+    compile_limit_s = Float(
+        1200.0,
+        min=0.0,
+        help="For how many seconds the compiler may work at one kind of blocks before it counts as "
+        "hung and is ended; the model's blocks then stay as they are; 0: without limit.",
+    ).tag(config=True)
+
     @default("journal_file")
     def _default_journal_file(self) -> str:
         return str(Path(self.data_folder) / "journal.sqlite3")
@@ -219,6 +226,7 @@ class WorkshopGPU(ExtensionApp):
                 spare_worker=self._keeps_spare(devices),
                 silence_limit_s=self.silence_limit_s,
                 compiler=self.compile_blocks,
+                compile_limit_s=self.compile_limit_s,
                 conductor=self._conductor_settings(),
             ),
             Catalogue(

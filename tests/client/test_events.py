@@ -10,6 +10,7 @@ from tests.client.test_mirror import a_snapshot
 from workshop_gpu.api import schemas
 from workshop_gpu.client import Client, events
 from workshop_gpu.client.errors import NotAllowed
+from workshop_gpu.client.mirror import Mirror
 
 JOB = "1" * 32
 
@@ -60,6 +61,31 @@ def test_an_unknown_or_broken_event_is_passed_over(client: Client, fake: FakeSer
     stream.send_raw(b'data: {"event": "from the future"}\n\ndata: {\n\n')
     stream.send(schemas.JobEvent(a_job("done")))
     wait_for_job(client, "done")
+
+
+def test_a_fault_of_ours_over_an_event_does_not_end_the_stream_for_good(
+    client: Client,
+    fake: FakeServer,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    apply, faults = Mirror.apply, [KeyError("ours")]
+
+    def breaks_once(mirror: Mirror, event: schemas.StreamEvent) -> None:
+        if faults:
+            raise faults.pop()
+        apply(mirror, event)
+
+    monkeypatch.setattr(Mirror, "apply", breaks_once)
+    client.events.start()
+    stream, _ = fake.next_stream()
+    stream.send(schemas.JobEvent(a_job("running")), "life-7")
+    stream, request = fake.next_stream()
+    assert request.headers["Last-Event-ID"] == "life-7", "it goes on behind that one"
+    assert not client.events.live
+    stream.send(schemas.JobEvent(a_job("done")), "life-8")
+    wait_for_job(client, "done")
+    assert "KeyError: 'ours'" in capsys.readouterr().err
 
 
 def test_a_subscriber_that_fails_does_not_end_the_stream(

@@ -18,6 +18,7 @@ from workshop_gpu.conductor.accounts import Accounts
 from workshop_gpu.conductor.errors import ErrorReport
 from workshop_gpu.conductor.states import JobState, Priority
 from workshop_gpu.host import journal_file
+from workshop_gpu.host.journal import Journal
 from workshop_gpu.host.journal_file import MIGRATIONS, open_journal
 
 
@@ -367,3 +368,27 @@ def test_a_journal_that_breaks_while_it_is_used_is_written_anew_with_all_that_is
     assert "malformed" in problem
     assert [entry.id for entry in entries] == [an_id(1), an_id(2), an_id(3)]
     assert len(list(tmp_path.glob("journal.broken-*.sqlite3"))) == 1
+
+
+def test_a_fault_of_ours_while_the_journal_is_written_is_told_and_the_writing_goes_on(tmp_path):
+    faults = [KeyError("ours")]
+
+    def accounts():
+        if faults:
+            raise faults.pop()
+        return Accounts()
+
+    async def scenario():
+        journal = Journal(tmp_path / "journal.sqlite3", LOG, accounts, list)
+        await journal.open()
+        journal.put(an_entry(1))
+        await journal.settled()
+        told = journal.fault_of(an_id(1))
+        journal.retry()
+        await journal.settled()
+        await journal.close()
+        return told, journal.fault_of(an_id(1)), await read(journal.path)
+
+    told, then, entries = asyncio.run(scenario())
+    assert (told, then) == ("'ours'", "")
+    assert [entry.id for entry in entries] == [an_id(1)]

@@ -27,6 +27,7 @@ class FakeProcess:
         self.reports = [StandingBy(pid)] if good else []
         self.dies, self.ended = asyncio.Event(), asyncio.Event()
         self.device = None
+        self.begun = False
         self.readers = 0
         self.orders = []
         if not good:
@@ -48,9 +49,14 @@ class FakeProcess:
     def send(self, order):
         self.orders.append(order)
 
-    def take_over(self, device, log_folder):
+    def take_over(self, device, log_folder, context_bytes):
         assert self.readers == 0, "two would read from one socket"
         self.device = device
+        self.context_bytes = context_bytes
+
+    def begin(self):
+        assert self.device is not None
+        self.begun = True
 
 
 class FakeProcesses:
@@ -111,8 +117,20 @@ def test_the_spare_is_taken_once_and_the_next_waits_for_the_new_worker(processes
         return taken
 
     taken = with_spare(scenario, tmp_path)
-    assert (taken.pid, taken.device, taken.ended.is_set()) == (1, DEVICE, False)
+    assert (taken.pid, taken.device, taken.begun, taken.ended.is_set()) == (1, DEVICE, True, False)
     assert processes.made[1].ended.is_set(), "the server's end ends the spare"
+
+
+def test_a_spare_that_is_taken_early_opens_the_device_and_waits(processes, tmp_path):
+    async def scenario(keeper, keeping):
+        assert await keeper.take(DEVICE, tmp_path, 5) is None, "there is none yet"
+        keeper.worker_is_ready()
+        await keeper.stands_by()
+        return await keeper.take(DEVICE, tmp_path, 5)
+
+    taken = with_spare(scenario, tmp_path)
+    assert (taken.device, taken.context_bytes, taken.begun) == (DEVICE, 5, False)
+    assert not taken.ended.is_set(), "it is its taker's"
 
 
 def test_while_it_stands_by_the_spare_builds_what_is_likely_by_then(processes, tmp_path):

@@ -57,8 +57,13 @@ def lives(*workers, ready_timeout_s=60.0):
     return watched(*workers, ready_timeout_s=ready_timeout_s)
 
 
-def watched(*workers, ready_timeout_s=60.0, made=lambda supervisor: None):
-    """The same; `made` gets the supervisor before it runs."""
+def watched(
+    *workers,
+    ready_timeout_s=60.0,
+    made=lambda supervisor: None,
+    reported=lambda report: None,
+):
+    """The same; `made` gets the supervisor before it runs, `reported` each report."""
     ends, coming = [], list(workers)
 
     async def start(device, log_folder, threads):
@@ -68,7 +73,7 @@ def watched(*workers, ready_timeout_s=60.0, made=lambda supervisor: None):
         return worker
 
     async def on_report(device, report):
-        pass
+        reported(report)
 
     supervisor = Supervisor(
         DEVICE,
@@ -122,3 +127,14 @@ def test_what_the_driver_said_is_in_the_reason_of_the_end_that_followed():
 
     ends = watched(Crashing(READY), FakeWorker(), FakeWorker(), made=supervisors.append)
     assert ends[0] == ("exit code 1 (the driver reported Xid 31)", False)
+
+
+def test_a_fault_over_a_report_ends_that_worker_which_is_told_and_another_one_starts():
+    def reported(report):
+        raise KeyError("a fault of ours")
+
+    first = FakeWorker(READY)
+    ends = watched(first, FakeWorker(hangs=True), ready_timeout_s=0.001, reported=reported)
+    assert [given_up for _, given_up in ends] == [False, True]
+    assert "KeyError('a fault of ours')" in ends[0][0]
+    assert ends[1][0] == "it was not ready within 0.001 s"

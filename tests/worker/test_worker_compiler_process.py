@@ -56,8 +56,37 @@ def test_while_somebody_draws_the_compiler_is_halted() -> None:
         pass  # nobody is there any more
 
 
+def test_time_in_which_the_compiler_is_halted_does_not_count_against_its_limit() -> None:
+    from workshop_gpu.worker.compiler_process import CompilerProcess
+
+    process = CompilerProcess(limit_s=0.02)
+    looks: list[float] = []
+
+    def happens_at_the_fifth_look(wait_s: float) -> bool:
+        select.select([], [], [], wait_s)
+        looks.append(wait_s)
+        return len(looks) == 5
+
+    assert not process._within_limit(happens_at_the_fifth_look)
+    looks.clear()
+    with process.halted():
+        assert process._within_limit(happens_at_the_fifth_look)
+
+
+NOTHING_MORE = "import signal; signal.pause()"
+
+
 @pytest.mark.usefixtures("quiet_libraries")
-def test_a_compiler_that_breaks_is_told_of_once_and_not_tried_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("script", "problem"),
+    [
+        ("raise SystemExit(3)", "the compiler ended with status 3"),
+        (NOTHING_MORE, "the compiler got no further within 0.5 s, and was ended"),
+    ],
+)
+def test_a_compiler_that_breaks_or_hangs_is_told_of_once_and_not_tried_again(
+    tmp_path: Path, script: str, problem: str
+) -> None:
     from workshop_gpu.worker.compiler_process import CompilerProcess
     from workshop_gpu.worker.compiling import Compiling
     from workshop_gpu.worker.drawing import draw
@@ -68,7 +97,9 @@ def test_a_compiler_that_breaks_is_told_of_once_and_not_tried_again(tmp_path: Pa
         warnings.simplefilter("ignore")
         model = opened(save_flux(tmp_path / "flux"))
     told: list[protocol.Compiled] = []
-    breaks = CompilerProcess((sys.executable, "-c", "raise SystemExit(3)"))
+    breaks = CompilerProcess(
+        (sys.executable, "-c", script), limit_s=0.5 if "pause" in script else 0
+    )
     store = TwinStore(tmp_path / "compiled", "CPU", EAGER)
     compiling = Compiling(store, Turns(), "cpu", told.append, breaks)
     compiling.look_at(model)
@@ -82,9 +113,7 @@ def test_a_compiler_that_breaks_is_told_of_once_and_not_tried_again(tmp_path: Pa
     drawn()
     assert compiling.wants("small")
     compiling._compile("small")
-    assert told == [
-        protocol.Compiled("small", ready=False, problem="the compiler ended with status 3")
-    ]
+    assert told == [protocol.Compiled("small", ready=False, problem=problem)]
     drawn()
     assert not compiling.wants("small")
 
@@ -137,6 +166,26 @@ print('{"name": "%d", "kind": "%d", "form": "", "backend": "eager"}' % (os.getpi
 sys.stdout.flush()
 signal.pause()
 """
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a promise of Linux's alone")
+def test_a_compiler_that_hangs_is_ended_and_so_is_what_it_started() -> None:
+    from workshop_gpu.worker.compiler_process import CompilerProcess
+
+    command = (sys.executable, "-c", COMPILER, str(os.getpid()))
+    ends: list[int] = []
+
+    def arrived(twin: Any) -> None:
+        ends.extend(os.pidfd_open(int(pid)) for pid in (twin.name, twin.kind))
+
+    said = CompilerProcess(command, limit_s=10).run(task(), arrived)
+    assert said == "the compiler got no further within 10 s, and was ended"
+    assert len(ends) == 2
+    for end in ends:
+        assert select.select([end], [], [], ANSWER_S)[0], "it outlives its limit"
+        os.close(end)
+
+
 WORKER = """
 import os, signal, sys
 from tests.worker.test_worker_compiler_process import COMPILER, task

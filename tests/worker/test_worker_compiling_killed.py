@@ -13,6 +13,7 @@ from tests.worker.bare_pipelines import same_pixels
 from tests.worker.small_pipelines import save_flux
 from tests.worker.test_worker_compiling import drawn, placed, started
 from tests.worker.worker_host import START_S, Host
+from workshop_gpu.host.worker_process import Compilation
 from workshop_gpu.worker import protocol
 
 POINT = """
@@ -83,6 +84,42 @@ def test_a_killed_worker_takes_its_compiler_along_and_leaves_no_half_of_a_twin(
     assert len(twins) == 2, "one for each kind of blocks"
     for twin in twins:
         load(place, twin)
+
+
+HANGS = """
+import signal, sys
+
+if "workshop_gpu.worker.compiler" in sys.orig_argv:
+    signal.pause()
+"""
+
+
+def test_a_worker_whose_compiler_hangs_ends_it_tells_that_once_and_goes_on(tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        folder = save_flux(tmp_path / "flux")
+    (tmp_path / "sitecustomize.py").write_text(HANGS)
+    path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    compilation = Compilation("eager", tmp_path / "compiled", limit_s=1.5)
+    device = ("--device", "cpu", "--total-bytes", str(10**9), "--threads", "1")
+    worker = Host(*device, *compilation.options, PYTHONPATH=path)
+    try:
+        assert worker.expect(protocol.Ready, START_S).compiles
+        placed(worker, folder)
+        expected, done = drawn(worker)
+        assert done.to_compile
+        worker.send(protocol.Compile("small"))
+        problem = "the compiler got no further within 1.5 s, and was ended"
+        said = worker.expect(protocol.Compiled, START_S)
+        assert said == protocol.Compiled("small", ready=False, problem=problem)
+
+        image, done = drawn(worker)
+        assert (done.compiled, done.to_compile) == (False, False)
+        assert same_pixels(image, expected)
+        worker.send(protocol.Compile("small"))  # as for any other model
+        assert worker.expect(protocol.Compiled) == protocol.Compiled("small", ready=False)
+    finally:
+        worker.close()
 
 
 def pid_from(pipe: int) -> int:

@@ -42,6 +42,19 @@ def given_back(card: Host) -> protocol.Memory:
     return readings[-1]
 
 
+def test_a_context_that_was_measured_before_counts_where_the_driver_gives_no_figures(
+    card: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As for a worker that took over while the card's last one gave its memory back."""
+    import torch
+
+    from workshop_gpu.worker.devices import CudaDevice, Nvml
+
+    monkeypatch.setattr(Nvml, "bytes_of_this_process", lambda self, uuid, least_bytes: None)
+    memory = CudaDevice(context_bytes=MEBIBYTE).memory(0)
+    assert memory.ours_bytes == torch.cuda.memory_reserved() + MEBIBYTE
+
+
 def bare_on_card(model: str, dtype: str) -> Any:
     import diffusers
     import torch

@@ -1,11 +1,13 @@
 """The worker as a process: how it starts, and every way it ends."""
 
 import os
+import re
 import select
 import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -52,6 +54,22 @@ def test_shutdown_ends_the_process(fresh: Host) -> None:
 def test_a_socket_closed_during_the_start_ends_the_process(fresh: Host) -> None:
     fresh.connection.close()
     assert fresh.exit_code() == EXIT_GONE
+
+
+WAITS = re.compile(r'line \d+ in wait\n[^\n]*__main__.py", line \d+ in main\n')
+"""In the stacks of a worker's threads: it has opened its device, and waits."""
+
+
+def test_a_worker_that_took_over_has_the_device_open_and_waits_until_it_is_its_own() -> None:
+    host = Host("--stand-by", "--threads", "1")
+    host.expect(protocol.StandingBy, START_S)
+    host.send(protocol.TakeOver("cpu", total_bytes=10**9))
+    while not WAITS.search(host.complaints()):
+        host.process.send_signal(signal.SIGUSR1)  # it writes down what it does
+        assert not select.select([host.connection], [], [], 0.1)[0], "it is ready too early"
+    host.send(protocol.Begin())
+    assert host.expect(protocol.Ready).total_bytes == 10**9
+    host.close()
 
 
 @pytest.mark.parametrize(
@@ -138,3 +156,25 @@ def test_a_missing_card_is_said_in_one_line() -> None:
         assert "CUDA" in host.complaints()
     finally:
         host.close()
+
+
+def test_a_device_that_its_last_worker_leaves_no_room_on_is_opened_once_that_is_gone() -> None:
+    from workshop_gpu.worker.devices import CpuDevice, DeviceUnusable, open_early
+
+    is_alone, tries = threading.Event(), []
+
+    def opens() -> CpuDevice:
+        tries.append(is_alone.is_set())
+        if not is_alone.is_set():
+            threading.Thread(target=is_alone.set).start()
+            raise DeviceUnusable("out of memory")
+        return CpuDevice(10**9)
+
+    assert open_early(opens, is_alone).total_bytes == 10**9
+    assert tries == [False, True]
+
+    def broken() -> CpuDevice:
+        raise DeviceUnusable("the card does not answer")
+
+    with pytest.raises(DeviceUnusable):
+        open_early(broken, is_alone)

@@ -105,3 +105,15 @@ def test_files_that_cannot_be_read_are_as_good_as_not_there(tmp_path: Path) -> N
     assert store.knows("two")
     assert store.impossible("two", call)
     assert not store.has("two")
+
+
+def test_blocks_that_were_given_up_get_no_twin_however_they_are_called(tmp_path: Path) -> None:
+    from workshop_gpu.worker.block_calls import Call
+    from workshop_gpu.worker.twin_store import TwinStore
+
+    store = TwinStore(tmp_path, "a card", EAGER)
+    calls = (Call("[]", ()), Call("[1]", ()))
+    store.give_up("broken")
+    assert all(store.impossible("broken", call) for call in calls)
+    assert store.knows("broken"), "nothing is waited for"
+    assert not any(store.impossible("another", call) for call in calls)

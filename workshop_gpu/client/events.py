@@ -134,17 +134,21 @@ class EventStream:
         self._changed.notify_all()
 
     def _run(self) -> None:
-        failures = 0
+        failures, said = 0, ""
         while not self._closed.is_set():
             started, server = time.monotonic(), self._http.server
             try:
                 self._read()
             except ClientError as problem:
                 self.problem = problem
-            except Exception:
+            except Exception as fault:
                 if self._closed.is_set():
                     return  # `close` took the connection away while we read from it
-                raise
+                # Of ours. Without the stream nobody would ever hear of anything again, and it would
+                # seem live: it goes on behind what it broke over.
+                if repr(fault) != said:
+                    said = repr(fault)
+                    traceback.print_exc()
             with self._changed:
                 self._live = False
                 self._wake()

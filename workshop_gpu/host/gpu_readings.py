@@ -50,22 +50,26 @@ def driver_version() -> str:
 
 
 def gpus() -> list[GPU]:
-    """All cards, in the driver's order."""
+    """All cards that answer, in the driver's order."""
     found: list[GPU] = []
     with _nvml() as present:
         for index in range(pynvml.nvmlDeviceGetCount() if present else 0):
-            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-            memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
-            found.append(
-                GPU(
-                    index=index,
-                    uuid=str(pynvml.nvmlDeviceGetUUID(handle)),
-                    name=str(pynvml.nvmlDeviceGetName(handle)),
-                    total_bytes=int(memory.total),
-                    used_bytes=int(memory.used),
-                )
-            )
+            with suppress(pynvml.NVMLError):  # one that is lost must not hide the others
+                found.append(_card(index))
     return found
+
+
+def _card(index: int) -> GPU:
+    """Raises NVMLError."""
+    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+    memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+    return GPU(
+        index=index,
+        uuid=str(pynvml.nvmlDeviceGetUUID(handle)),
+        name=str(pynvml.nvmlDeviceGetName(handle)),
+        total_bytes=int(memory.total),
+        used_bytes=int(memory.used),
+    )
 
 
 def gpu_processes() -> list[GPUProcess]:
@@ -73,8 +77,8 @@ def gpu_processes() -> list[GPUProcess]:
     found: list[GPUProcess] = []
     with _nvml() as present:
         for index in range(pynvml.nvmlDeviceGetCount() if present else 0):
-            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-            with suppress(pynvml.NVMLError):  # a card that does not tell
+            with suppress(pynvml.NVMLError):  # a card that does not tell, or is lost
+                handle = pynvml.nvmlDeviceGetHandleByIndex(index)
                 for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle):
                     used = process.usedGpuMemory
                     found.append(GPUProcess(index, int(process.pid), int(used or 0)))
@@ -87,10 +91,10 @@ def gpus_apart() -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     with _nvml() as present:
         count = pynvml.nvmlDeviceGetCount() if present else 0
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
         for one, other in combinations(range(count), 2):
             with suppress(pynvml.NVMLError):
-                status = pynvml.nvmlDeviceGetP2PStatus(handles[one], handles[other], _READS)
+                handles = map(pynvml.nvmlDeviceGetHandleByIndex, (one, other))
+                status = pynvml.nvmlDeviceGetP2PStatus(*handles, _READS)
                 if status != pynvml.NVML_P2P_STATUS_OK:
                     found.append((one, other))
     return found

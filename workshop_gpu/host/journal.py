@@ -143,10 +143,10 @@ class Journal:
 
     async def _write(self) -> None:
         batch, self._batch = self._batch, Batch()
-        asked, accounts = self._asked, self._accounts()
+        asked = self._asked
         try:
             await asyncio.get_running_loop().run_in_executor(
-                self._disk, self._commit, batch, accounts
+                self._disk, self._commit, batch, self._accounts()
             )
         except Exception as error:
             # Also a fault of ours must not end the writing: nobody would be told any more.

@@ -3,15 +3,16 @@
 Without one a worker sees its own card alone, so that nothing of it can come to anybody else's.
 """
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
 from workshop_gpu.catalogue.catalogue import Catalogue
 from workshop_gpu.host.devices import DeviceConfig
-from workshop_gpu.host.supervisor import StartWorker
-from workshop_gpu.host.worker_process import WorkerProcess
+
+Worker = TypeVar("Worker")
 
 
 def neighbours_of(
@@ -27,14 +28,16 @@ def neighbours_of(
 
 
 def beside(
-    devices: Iterable[DeviceConfig], catalogue: Catalogue, start: StartWorker
-) -> StartWorker:
-    """The same way to start a worker, which then sees what is named at that moment."""
+    devices: Iterable[DeviceConfig],
+    catalogue: Catalogue,
+    start: Callable[[DeviceConfig, Path, int], Awaitable[Worker]],
+) -> Callable[[DeviceConfig, Path, int], Awaitable[Worker]]:
+    """The same way to get a worker, which then sees what is named at that moment."""
 
-    async def started(device: DeviceConfig, log_folder: Path, threads: int) -> WorkerProcess:
+    async def started(device: DeviceConfig, log_folder: Path, number: int) -> Worker:
         neighbours = neighbours_of(device, devices, catalogue)
         return await start(
-            msgspec.structs.replace(device, neighbours=neighbours), log_folder, threads
+            msgspec.structs.replace(device, neighbours=neighbours), log_folder, number
         )
 
     return started

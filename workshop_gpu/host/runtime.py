@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -28,6 +28,7 @@ from workshop_gpu.host.clearing import Clearing
 from workshop_gpu.host.devices import DeviceConfig
 from workshop_gpu.host.downloads import Downloads
 from workshop_gpu.host.driver import Driver
+from workshop_gpu.host.enduring import endure
 from workshop_gpu.host.event_log import EventLog
 from workshop_gpu.host.foreign import ForeignProcesses
 from workshop_gpu.host.image_store import ImageStore
@@ -68,7 +69,8 @@ class RuntimeSettings(msgspec.Struct, frozen=True):
     weight pool's budget (None: half of the memory that is available at the start; 0: no pool),
     `spare_worker` whether a process stands by for a worker that dies. A worker that gives no sign
     of life for `silence_limit_s` is ended (0: never). `compiler` makes models' blocks faster
-    ("auto": on cards; "off")."""
+    ("auto": on cards; "off"); it is ended when it gets no further within `compile_limit_s`
+    (0: never)."""
 
     devices: tuple[DeviceConfig, ...]
     data_folder: Path
@@ -79,6 +81,7 @@ class RuntimeSettings(msgspec.Struct, frozen=True):
     spare_worker: bool = False
     silence_limit_s: float = 60.0
     compiler: str = "auto"
+    compile_limit_s: float = 1200.0
     conductor: Settings = Settings()
 
 
@@ -135,10 +138,15 @@ class Runtime:
         self.pool = WeightPool(settings.pool_bytes, log=self._log)
         logs = settings.data_folder / "logs"
         prepare = self._prepare if cards else None
-        compilation = Compilation(settings.compiler, settings.data_folder / "compiled")
+        compilation = Compilation(
+            settings.compiler, settings.data_folder / "compiled", settings.compile_limit_s
+        )
         self.spare = SpareWorker(
             logs, settings.threads, cards, self._log, prepare=prepare, compilation=compilation
         )
+        take_spare = None
+        if settings.spare_worker:
+            take_spare = beside(settings.devices, catalogue, self.spare.take)
         self._supervisors = {
             device.id: Supervisor(
                 device,
@@ -149,6 +157,7 @@ class Runtime:
                 on_end=self._on_worker_end,
                 start=beside(settings.devices, catalogue, self.spare.start),
                 start_fresh=beside(settings.devices, catalogue, self.spare.start_fresh),
+                take_spare=take_spare,
                 log=self._log,
                 silence_limit_s=settings.silence_limit_s,
                 retry_s=_LOST_DEVICE_RETRY_S,
@@ -200,6 +209,12 @@ class Runtime:
         await self._first_reading.wait()
 
     async def _run(self) -> None:
+        try:
+            await self._work()
+        except Exception:  # of ours, before anything ran; what was begun is still to be ended
+            self._log.exception("Nothing is drawn until this server is started again")
+
+    async def _work(self) -> None:
         self._make_folder()
         async with anyio.create_task_group() as group:
             self._group = group
@@ -208,18 +223,22 @@ class Runtime:
             await self.inputs.restore()
             self._tell(await self.keeper.restore(self.catalogue.lora_bytes))
             self._first_reading.set()
-            for supervisor in self._supervisors.values():
-                group.start_soon(supervisor.run)
-            if self.settings.spare_worker:
-                group.start_soon(self.spare.run)
-            group.start_soon(self._keep_time)
-            group.start_soon(self._renew_leases)
-            if any(device.gpu_uuid for device in self.settings.devices):
-                group.start_soon(self._watch_processes)
-                cards = {each.gpu_uuid: each.id for each in self.settings.devices if each.gpu_uuid}
-                group.start_soon(XidWatch(cards, self._on_xid, self._log).run)
+            for name, task in self._tasks():
+                group.start_soon(endure, name, task, self._log)
             await self._stopping.wait()
             group.cancel_scope.cancel()
+
+    def _tasks(self) -> Iterator[tuple[str, Callable[[], Awaitable[None]]]]:
+        for device, supervisor in self._supervisors.items():
+            yield f"The supervisor of {device}", supervisor.run
+        if self.settings.spare_worker:
+            yield "The keeper of the spare worker", self.spare.run
+        yield "The server's clock", self._keep_time
+        yield "The renewal of leases", self._renew_leases
+        cards = {each.gpu_uuid: each.id for each in self.settings.devices if each.gpu_uuid}
+        if cards:
+            yield "The watch over other programs", self._watch_processes
+            yield "The watch over the driver", XidWatch(cards, self._on_xid, self._log).run
 
     def _make_folder(self) -> None:
         """Pictures and logs tell what people asked for: they are for the server's account only."""

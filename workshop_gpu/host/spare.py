@@ -1,7 +1,8 @@
 """The spare worker: a process with everything imported stands by, so that a restart takes little.
 
 Importing the libraries takes seconds, from a cold disk many. The spare has done that; it touches
-no card before it takes a device over.
+no card before it takes a device over. To open a card takes most of a second, and so does the end of
+its last worker: the spare does the one during the other.
 """
 
 import asyncio
@@ -57,9 +58,20 @@ class SpareWorker:
 
     async def start(self, device: DeviceConfig, log_folder: Path, threads: int) -> WorkerProcess:
         """A worker for this device; it reports Ready by itself. Raises OSError."""
-        worker = self._standing_by
+        worker = await self.take(device, log_folder)
         if worker is None:
             return await self.start_fresh(device, log_folder, threads)
+        worker.begin()
+        return worker
+
+    async def take(
+        self, device: DeviceConfig, log_folder: Path, context_bytes: int = 0
+    ) -> WorkerProcess | None:
+        """The spare, if there is one. It opens the device while the last worker may still be going,
+        and is to be told to `begin` once that is gone. `context_bytes`: see `TakeOver`."""
+        worker = self._standing_by
+        if worker is None:
+            return None
         self._standing_by = None
         self._stands_by.clear()
         # The next one is not to take the cores from this one: it waits until this is ready.
@@ -67,7 +79,7 @@ class SpareWorker:
         self._taken.set()
         with anyio.CancelScope(shield=True):
             await self._let_go.wait()  # until nobody else reads from it
-        worker.take_over(device, log_folder)
+        worker.take_over(device, log_folder, context_bytes)
         return worker
 
     async def start_fresh(
@@ -81,6 +93,10 @@ class SpareWorker:
         while self._standing_by is None:
             await self._stands_by.wait()
         return self._standing_by.pid
+
+    async def taken(self) -> None:
+        """Waits until the process that stands by opens a device."""
+        await self._taken.wait()
 
     def worker_is_ready(self) -> None:
         """A device's worker has begun to work: now a spare may be prepared."""

@@ -33,6 +33,8 @@ _DEATHS_OF_SAFE_MODE = 2
 """After so many in a row the next worker is a fresh process: the spare shares too much with it."""
 
 StartWorker = Callable[[DeviceConfig, Path, int], Awaitable[WorkerProcess]]
+TakeSpare = Callable[[DeviceConfig, Path, int], Awaitable[WorkerProcess | None]]
+"""The number is the bytes that a worker holds of the device before it has any models."""
 OnReport = Callable[[DeviceConfig, FromWorker], Awaitable[None]]
 
 
@@ -52,7 +54,9 @@ OnEnd = Callable[[DeviceConfig, WorkerEnd], None]
 class Supervisor:
     """One device's worker.
 
-    A worker that is silent for `silence_limit_s` (0: without limit) is ended. A device that was
+    When one dies while it worked well, the spare (`take_spare`; None: there never is one) becomes
+    its heir: it opens the device at once, and begins when the dead one is gone. A worker that is
+    silent for `silence_limit_s` (0: without limit) is ended. A device that was
     given up is tried again every `retry_s` (None: never).
     """
 
@@ -68,6 +72,7 @@ class Supervisor:
         log: logging.Logger,
         start: StartWorker = WorkerProcess.start,
         start_fresh: StartWorker = WorkerProcess.start,
+        take_spare: TakeSpare | None = None,
         pauses_s: tuple[float, ...] = _PAUSES_S,
         ready_timeout_s: float = _READY_TIMEOUT_S,
         silence_limit_s: float = 0.0,
@@ -82,11 +87,14 @@ class Supervisor:
         self._log = log
         self._start = start
         self._start_fresh = start_fresh
+        self._take_spare = take_spare
         self._pauses_s = pauses_s
         self._ready_timeout_s = ready_timeout_s
         self._silence_limit_s = silence_limit_s
         self._retry_s = retry_s
         self._worker: WorkerProcess | None = None
+        self._heir: WorkerProcess | None = None
+        self._context_bytes = 0
         self._stopped_because = ""
         self._deaths = 0
         """Of workers that were ready, in a row, without a picture between them."""
@@ -121,10 +129,20 @@ class Supervisor:
 
     async def run(self) -> None:
         """Runs until cancelled, or until the worker failed to start too often in a row."""
+        try:
+            await self._keep_one_alive()
+        finally:
+            await self._disinherit()
+
+    async def _keep_one_alive(self) -> None:
         failures = 0
         while True:
             await anyio.sleep(self._pauses_s[failures])
-            became_ready, end = await self._live()
+            try:
+                became_ready, end = await self._live()
+            except Exception as fault:  # of ours: nobody may count on a worker that has ended
+                self._log.exception("The server failed over the worker of %s", self.device.id)
+                became_ready, end = False, WorkerEnd(f"the server failed: {fault!r}")
             failures = 0 if became_ready else failures + 1
             self._deaths += became_ready
             given_up = failures >= len(self._pauses_s) or self._taken_out
@@ -132,6 +150,7 @@ class Supervisor:
             self._log.warning("The worker of %s ended (%s).", self.device.id, end.reason)
             self._on_end(self.device, replace(end, given_up=given_up))
             if given_up:
+                await self._disinherit()
                 if self._retry_s is None:
                     return
                 await anyio.sleep(self._retry_s)
@@ -139,11 +158,16 @@ class Supervisor:
 
     async def _live(self) -> tuple[bool, WorkerEnd]:
         """One worker's life. Returns whether it ever was ready, and how it ended."""
-        start = self._start if self._deaths < _DEATHS_OF_SAFE_MODE else self._start_fresh
-        try:
-            worker = await start(self.device, self._log_folder, self._threads)
-        except OSError as error:
-            return False, WorkerEnd(f"it could not be started: {error.strerror or error}")
+        heir, self._heir = self._heir, None
+        if heir is not None:
+            heir.begin()
+            worker = heir
+        else:
+            start = self._start if self._deaths < _DEATHS_OF_SAFE_MODE else self._start_fresh
+            try:
+                worker = await start(self.device, self._log_folder, self._threads)
+            except OSError as error:
+                return False, WorkerEnd(f"it could not be started: {error.strerror or error}")
         self._worker, became_ready = worker, anyio.Event()
         watchdog = Watchdog(self._silence_limit_s)
         try:
@@ -151,13 +175,17 @@ class Supervisor:
                 async with anyio.create_task_group() as group:
                     scope = group.cancel_scope
                     group.start_soon(self._end_if_silent, worker, watchdog, became_ready, scope)
+                    group.start_soon(self._name_heir_when_it_dies, worker, became_ready)
                     while (report := await worker.receive()) is not None:
                         watchdog.heard()
                         if isinstance(report, Ready):
                             until_ready.deadline = math.inf
                             became_ready.set()
+                            if heir is None:  # an heir was told how much it is
+                                self._context_bytes = report.memory.ours_bytes
                         await self._hand_on(worker, report)
                     scope.cancel()
+            await self._name_heir(became_ready)
         finally:
             self._worker = None
             with anyio.CancelScope(shield=True):
@@ -170,6 +198,29 @@ class Supervisor:
         elif self._noted and anyio.current_time() - self._noted_at < _NOTE_COUNTS_S:
             reason = f"{reason} ({self._noted})"
         return became_ready.is_set(), WorkerEnd(reason, worker.last_lines())
+
+    async def _name_heir_when_it_dies(
+        self, worker: WorkerProcess, became_ready: anyio.Event
+    ) -> None:
+        """Its socket tells later. One that never was ready has no heir."""
+        if self._take_spare is not None:
+            await became_ready.wait()
+            await worker.dies()
+            await self._name_heir(became_ready)
+
+    async def _name_heir(self, became_ready: anyio.Event) -> None:
+        """Unless one that is a fresh process is to be next, or none."""
+        next_is_spare = self._deaths + became_ready.is_set() < _DEATHS_OF_SAFE_MODE
+        goes_on = became_ready.is_set() and not self._taken_out
+        if self._take_spare and self._heir is None and goes_on and next_is_spare:
+            self._heir = await self._take_spare(self.device, self._log_folder, self._context_bytes)
+
+    async def _disinherit(self) -> None:
+        """There is nothing to take over any more."""
+        heir, self._heir = self._heir, None
+        if heir is not None:
+            with anyio.CancelScope(shield=True):
+                await heir.end()
 
     async def _hand_on(self, worker: WorkerProcess, report: FromWorker) -> None:
         if isinstance(report, PoolReport):

@@ -15,8 +15,10 @@ import msgspec
 
 from workshop_gpu.host.channel import Channel
 from workshop_gpu.host.devices import DeviceConfig
+from workshop_gpu.host.exiting import is_exiting
 from workshop_gpu.worker.protocol import (
     MAX_MESSAGE_BYTES,
+    Begin,
     FromWorker,
     Shutdown,
     TakeOver,
@@ -33,21 +35,27 @@ _DUMP_S = 0.5
 """So long a worker that hangs has to write down what it does."""
 _SECRET = re.compile(r"TOKEN|PASSWORD|SECRET|API_KEY")
 _END_TIMEOUT_S = 3.0
+_LOOK_S = 0.05
+"""How often it is looked whether a worker dies: twenty readings of a small file take a fraction of
+a millisecond."""
 
 
 class Compilation(msgspec.Struct, frozen=True):
     """What compiles a worker's blocks ("auto": on a card; "off", or a backend's name), and the
-    folder where they are kept (None: nothing is compiled)."""
+    folder where they are kept (None: nothing is compiled). A compiler that gets no further within
+    `limit_s` is ended (0: never)."""
 
     compiler: str = "auto"
     folder: Path | None = None
+    limit_s: float = 0.0
 
     @property
     def options(self) -> list[str]:
         """The worker's."""
         if self.folder is None:
             return []
-        return ["--compiler", self.compiler, "--compiled", str(self.folder)]
+        options = ["--compiler", self.compiler, "--compiled", str(self.folder)]
+        return [*options, "--compile-limit", f"{self.limit_s:g}"]
 
 
 UNCOMPILED = Compilation()
@@ -68,6 +76,7 @@ class WorkerProcess:
         self._process = process
         self._channel = channel
         self._log_path = log_path
+        self._log_path_then = log_path
         self._broke_protocol = ""
 
     @classmethod
@@ -141,16 +150,38 @@ class WorkerProcess:
     def pid(self) -> int:
         return self._process.pid
 
-    def take_over(self, device: DeviceConfig, log_folder: Path) -> None:
-        """Makes a process that stands by the worker of this device; it answers with `Ready`."""
-        log_path = _log_path(log_folder, device)
-        with contextlib.suppress(OSError):  # then it keeps its log's name
-            _set_aside(log_path)
-            self._log_path = self._log_path.replace(log_path)
-        order = TakeOver(
-            device.torch_device, device.gpu_uuid, device.total_bytes, device.neighbours
+    def take_over(self, device: DeviceConfig, log_folder: Path, context_bytes: int = 0) -> None:
+        """Lets a process that stands by open this device, while its last worker may still be going.
+        `context_bytes` is what that one held of it at first (0: not known)."""
+        self._log_path_then = _log_path(log_folder, device)
+        self.send(
+            TakeOver(
+                device.torch_device,
+                device.gpu_uuid,
+                device.total_bytes,
+                device.neighbours,
+                context_bytes,
+            )
         )
-        self.send(order)
+
+    def begin(self) -> None:
+        """The last worker is gone: the one that took over is the device's; it answers with
+        `Ready`. Until now the log of that name was the other's."""
+        with contextlib.suppress(OSError):  # then it keeps its log's name
+            _set_aside(self._log_path_then)
+            self._log_path = self._log_path.replace(self._log_path_then)
+        self.send(Begin())
+
+    async def dies(self) -> None:
+        """Returns once the process is on its way out, as far as the system tells.
+
+        Its socket tells later: the kernel first takes back the memory that the process has mapped,
+        which takes a second where that is a large model's.
+        """
+        while True:
+            if is_exiting(self.pid):
+                return
+            await anyio.sleep(_LOOK_S)
 
     def send(self, order: ToWorker, *descriptors: int) -> None:
         """Hands an order to the socket; a dead worker shows in `receive`, not here.

@@ -3,7 +3,7 @@
 The host sets CUDA_VISIBLE_DEVICES, so a worker's card is always cuda:0; after it come only cards
 that a model names as its swap device, and nothing touches these for other models. `--fd` is the
 number of an inherited, connected Unix stream socket. With `--stand-by` instead of `--device`, the
-host names the device once it needs the worker.
+host names the device once it needs the worker, and says when that one is free.
 """
 
 import argparse
@@ -16,6 +16,8 @@ import socket
 import sys
 import threading
 import warnings
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from workshop_gpu.worker import heartbeat
@@ -26,7 +28,7 @@ from workshop_gpu.worker.protocol import StandingBy
 from workshop_gpu.worker.turns import Turns
 
 if TYPE_CHECKING:
-    from workshop_gpu.worker.ahead import Ahead
+    from workshop_gpu.worker.devices import Device
 
 EXIT_NO_DEVICE = 4
 EXIT_THREAD_BROKE = 6
@@ -46,14 +48,16 @@ def main() -> None:
     os.environ.update(compilers_folders(options.compiled))
     link = Link(socket.socket(fileno=options.fd))
     link.start()  # before the imports: a server that dies meanwhile must not leave us behind
-
-    turns = Turns()
-    ahead = _stand_by(link, options, turns) if options.stand_by else None
+    if options.stand_by:
+        # CUDA reads CUDA_VISIBLE_DEVICES once, when it starts. torch must not start it only to
+        # answer a library that asks at its import whether there is a card: it asks the driver.
+        os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
 
     from workshop_gpu.worker.ahead import Ahead
+    from workshop_gpu.worker.compiler_process import CompilerProcess
     from workshop_gpu.worker.compiling import Compiling
     from workshop_gpu.worker.cores import share_out
-    from workshop_gpu.worker.devices import DeviceUnusable, open_device
+    from workshop_gpu.worker.devices import open_device
     from workshop_gpu.worker.engine import Engine
     from workshop_gpu.worker.moving import Mover
     from workshop_gpu.worker.neighbours import Neighbours
@@ -61,24 +65,30 @@ def main() -> None:
     from workshop_gpu.worker.pool_link import PoolLink
     from workshop_gpu.worker.twin_store import open_store
 
-    try:
-        device = open_device(options.device, options.total_bytes)
-    except DeviceUnusable as problem:
-        end_process(EXIT_NO_DEVICE, str(problem))
-    if options.stand_by and not _is_card(device.uuid, options.gpu_uuid):
-        end_process(EXIT_NO_DEVICE, f"this process came to the card {device.uuid} instead")
-    import_usual_classes()
-    share_out(options.threads)
-    _freeze()
-    if ahead is None:
-        ahead = Ahead(turns, link.preparations)
+    turns = Turns()
+    ahead = Ahead(turns, link.preparations)
+    if options.stand_by:
+        import_usual_classes()
+        _freeze()
         ahead.start()
-    compiling = Compiling(open_store(options, device), turns, options.device, link.send)
+        device = _take_over(link, options)
+    else:
+        device = _open(partial(open_device, options.device, options.total_bytes))
+        import_usual_classes()
+        _freeze()
+    share_out(options.threads)
+    if not options.stand_by:
+        ahead.start()
+    compiler = CompilerProcess(limit_s=options.compile_limit)
+    store = open_store(options, device)
+    compiling = Compiling(store, turns, options.device, link.send, compiler)
     link.compile = compiling.compile
     compiling.start()
     neighbours = Neighbours(options.neighbours, on_card=options.device == "cuda")
     mover = Mover(device, link, turns, PoolLink(link), ahead, compiling, neighbours)
     mover.start()
+    if options.stand_by:
+        link.begins.wait()
     heartbeat.start(link)
     Engine(device, link, mover, turns, compiling).work_for_ever()
 
@@ -98,28 +108,30 @@ def _end_with_thread(broken: threading.ExceptHookArgs) -> None:
     end_process(EXIT_THREAD_BROKE, f"its thread {name} broke: {broken.exc_value!r}")
 
 
-def _stand_by(link: Link, options: argparse.Namespace, turns: Turns) -> "Ahead":
-    """Import everything without touching a card, then wait for the device to work on; gives what
-    was built ahead until then.
+def _take_over(link: Link, options: argparse.Namespace) -> "Device":
+    """Everything is imported and no card was touched: wait for the device to work on, then open
+    it."""
+    from workshop_gpu.worker.devices import open_device, open_early
 
-    CUDA reads CUDA_VISIBLE_DEVICES once, when it starts. torch must therefore not start it to
-    answer a library that asks at its import whether there is a card; it asks the driver instead.
-    """
-    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
-    from workshop_gpu.worker.ahead import Ahead
-    from workshop_gpu.worker.pipelines import import_usual_classes
-
-    import_usual_classes()
-    _freeze()
-    ahead = Ahead(turns, link.preparations)
-    ahead.start()
     link.send(StandingBy(os.getpid()))
     wanted = link.take_overs.get()
     os.environ["CUDA_VISIBLE_DEVICES"] = ",".join((wanted.gpu_uuid, *wanted.neighbours.values()))
     options.neighbours = list(wanted.neighbours)
     options.device, options.total_bytes = wanted.device, wanted.total_bytes
-    options.gpu_uuid = wanted.gpu_uuid
-    return ahead
+    opens = partial(open_device, wanted.device, wanted.total_bytes, wanted.context_bytes)
+    device = _open(partial(open_early, opens, link.begins))
+    if not _is_card(device.uuid, wanted.gpu_uuid):
+        end_process(EXIT_NO_DEVICE, f"this process came to the card {device.uuid} instead")
+    return device
+
+
+def _open(opens: Callable[[], "Device"]) -> "Device":
+    from workshop_gpu.worker.devices import DeviceUnusable
+
+    try:
+        return opens()
+    except DeviceUnusable as problem:
+        end_process(EXIT_NO_DEVICE, str(problem))
 
 
 def _is_card(uuid: str, wanted: str) -> bool:
@@ -145,6 +157,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--compiled", default="", help="where compiled blocks are kept")
     parser.add_argument(
         "--compiler", default=AUTO, choices=COMPILERS, help="what compiles blocks (auto: on a card)"
+    )
+    parser.add_argument(
+        "--compile-limit", type=float, default=0.0, help="seconds until its next block (0: none)"
     )
     parser.add_argument("--threads", type=int, default=0, help="CPU threads (0: torch decides)")
     options = parser.parse_args()

@@ -275,7 +275,7 @@ class Compiling:
         )
         for each in wanted:
             if (each.kind, each.call.form) not in answered:
-                store.give_up(each.kind, each.call)
+                store.give_up(each.kind)
         return problems[0]
 
 

@@ -4,7 +4,7 @@ import gc
 import importlib
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
@@ -84,9 +84,10 @@ class CpuDevice:
 
 
 class CudaDevice:
-    """The first visible CUDA card."""
+    """The first visible CUDA card. `context_bytes` is what a CUDA context takes of it (0: it is
+    measured, which it cannot be while another process gives memory back)."""
 
-    def __init__(self) -> None:
+    def __init__(self, context_bytes: int = 0) -> None:
         if not torch.cuda.is_available():
             raise DeviceUnusable("torch sees no CUDA card: is CUDA_VISIBLE_DEVICES right?")
         self._nvml = Nvml()
@@ -102,7 +103,7 @@ class CudaDevice:
         self.total_bytes = int(torch.cuda.mem_get_info()[1])
         self.default_dtype = default_dtype("cuda")
         self.uuid = f"GPU-{self._uuid}" if self._uuid else ""
-        self._context_bytes = self._measure_context(used_before)
+        self._context_bytes = context_bytes or self._measure_context(used_before)
         self.transfers = torch.cuda.Stream()
         self.streaming = torch.cuda.Stream(priority=-1)
         self._peak = _Peak()
@@ -255,6 +256,17 @@ def default_dtype(kind: str) -> torch.dtype:
     return torch.bfloat16 if kind == "cuda" else torch.float32
 
 
-def open_device(kind: str, total_bytes: int) -> Device:
+def open_device(kind: str, total_bytes: int, context_bytes: int = 0) -> Device:
     """The device of that kind ("cpu" or "cuda"). Raises DeviceUnusable."""
-    return CudaDevice() if kind == "cuda" else CpuDevice(total_bytes)
+    return CudaDevice(context_bytes) if kind == "cuda" else CpuDevice(total_bytes)
+
+
+def open_early(open_it: Callable[[], Device], is_alone: threading.Event) -> Device:
+    """The device, opened while its last worker may still be going: what that holds can leave no
+    room, or it may have the card to itself. Then it is opened once it `is_alone`. Raises
+    DeviceUnusable."""
+    try:
+        return open_it()
+    except DeviceUnusable:
+        is_alone.wait()
+        return open_it()

@@ -76,6 +76,8 @@ class Link:
         self.jobs: queue.SimpleQueue[protocol.Run] = queue.SimpleQueue()
         self.moves: queue.SimpleQueue[Move] = queue.SimpleQueue()
         self.take_overs: queue.SimpleQueue[protocol.TakeOver] = queue.SimpleQueue()
+        self.begins = threading.Event()
+        """Whether the device is this worker's alone."""
         self.preparations: queue.SimpleQueue[protocol.Prepare] = queue.SimpleQueue()
         self.pool_answers: queue.SimpleQueue[PoolAnswer] = queue.SimpleQueue()
         self.compile: Callable[[str], None] = lambda model: None
@@ -111,6 +113,8 @@ class Link:
                 end_process(EXIT_GONE)
             case protocol.TakeOver():
                 self.take_overs.put(order)
+            case protocol.Begin():
+                self.begins.set()
             case protocol.Prepare():
                 self.preparations.put(order)
             case protocol.Compile(model):

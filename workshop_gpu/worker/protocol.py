@@ -17,8 +17,6 @@ from workshop_gpu.conductor.rungs import RESIDENT, Placement, RoleBytes
 
 MAX_MESSAGE_BYTES = 256 * 1024 * 1024
 """A message longer than this is a broken stream."""
-
-
 _SEGMENT_STEP_BYTES = 2 * 2**20
 
 
@@ -175,17 +173,24 @@ class Shutdown(msgspec.Struct, frozen=True, tag="shutdown"):
 
 
 class TakeOver(msgspec.Struct, frozen=True, tag="take_over"):
-    """To a worker that stands by (`StandingBy`): be the worker of this device from now on.
+    """To a worker that stands by (`StandingBy`): open this device, whose last worker may still be
+    going, and be its worker once told to `Begin`.
 
     `device` is "cuda" or "cpu", `gpu_uuid` the card ("" for cpu), `total_bytes` what a cpu device
-    pretends to have. `neighbours` are other devices whose memory its models may use, with their
-    cards, by the server's names. Answered by Ready.
+    pretends to have. `neighbours` are others whose memory its models may use, with their cards, by
+    the server's names. `context_bytes` is what a worker without models holds of the card: it cannot
+    be measured while another one goes (0: measure it).
     """
 
     device: str
     gpu_uuid: str = ""
     total_bytes: int = 0
     neighbours: dict[str, str] = {}
+    context_bytes: int = 0
+
+
+class Begin(msgspec.Struct, frozen=True, tag="begin"):
+    """The last worker of the device that was taken over is gone. Answered by Ready."""
 
 
 class Prepare(msgspec.Struct, frozen=True, tag="prepare"):
@@ -207,9 +212,9 @@ class PartGranted(msgspec.Struct, frozen=True, tag="part_granted"):
     """Memory for a part, answering PartWanted or PartFilled.
 
     Its descriptors come with this message and belong to the receiver, one for each of its
-    `segments` (see `segment_bytes`). A COMPLETE part can only
-    be read; `digest` is its content's, by which a worker finds that it has it under another key.
-    An EMPTY one is this worker's to fill; it ends with PartFilled or PartDropped.
+    `segments` (see `segment_bytes`). A COMPLETE part is for reading; `digest` is its content's, by
+    which a worker finds that it has it under another key. An EMPTY one is this worker's to fill; it
+    ends with PartFilled or PartDropped.
     """
 
     key: str
@@ -233,10 +238,8 @@ class FreePool(msgspec.Struct, frozen=True, tag="free_pool"):
 
 
 PoolAnswer = PartGranted | PartRefused
-
-ToWorker = (
-    Load | Evict | Run | Cancel | Compile | Shutdown | TakeOver | Prepare | PoolAnswer | FreePool
-)
+SpareOrder = TakeOver | Begin | Prepare
+ToWorker = Load | Evict | Run | Cancel | Compile | Shutdown | SpareOrder | PoolAnswer | FreePool
 
 
 # worker → host

@@ -55,6 +55,7 @@ class _Kind:
     twins: list[LoadedTwin] = field(default_factory=list)
     impossible: set[str] = field(default_factory=set)
     """The forms of calls for which there can be none."""
+    given_up: bool = False
 
 
 class TwinStore:
@@ -126,16 +127,17 @@ class TwinStore:
         with self._lock:
             return kind in self._kinds
 
-    def give_up(self, kind: str, call: Call) -> None:
-        """While this worker lives nobody tries again to make a twin for this call."""
+    def give_up(self, kind: str) -> None:
+        """The compiler broke or hung over blocks of this kind: while this worker lives nobody tries
+        again to make twins of it, and nobody is told again that there are none."""
         with self._lock:
-            self._kinds.setdefault(kind, _Kind()).impossible.add(call.form)
+            self._kinds.setdefault(kind, _Kind()).given_up = True
 
     def impossible(self, kind: str, call: Call) -> bool:
         """Whether there can be no twin for this call."""
         with self._lock:
             known = self._kinds.get(kind)
-            return known is not None and call.form in known.impossible
+            return known is not None and (known.given_up or call.form in known.impossible)
 
 
 def prepare_folder(base: Path) -> None:
