@@ -14,6 +14,7 @@ import msgspec
 
 from workshop_gpu.conductor.errors import ErrorReport
 from workshop_gpu.conductor.rungs import RESIDENT, Placement, RoleBytes
+from workshop_gpu.worker.protocol_loras import ForgetLoras, LorasKept
 
 MAX_MESSAGE_BYTES = 256 * 1024 * 1024
 """A message longer than this is a broken stream."""
@@ -233,9 +234,10 @@ class FreePool(msgspec.Struct, frozen=True, tag="free_pool"):
 
 
 PoolAnswer = PartGranted | PartRefused
+PoolOrder = FreePool | ForgetLoras
 
 ToWorker = (
-    Load | Evict | Run | Cancel | Compile | Shutdown | TakeOver | Prepare | PoolAnswer | FreePool
+    Load | Evict | Run | Cancel | Compile | Shutdown | TakeOver | Prepare | PoolAnswer | PoolOrder
 )
 
 
@@ -454,7 +456,7 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     """The process runs: every second or so, from a thread of its own, whatever the lanes do."""
 
 
-PoolReport = PartWanted | PartFilled | PartDropped
+PoolReport = PartWanted | PartFilled | PartDropped | LorasKept
 
 FromWorker = (
     StandingBy
