@@ -31,6 +31,11 @@ def lent_gb(made: Stage, device: str = "gpu1") -> float:
     return sum(each.bytes for each in holders if each.name.startswith("large on ")) / GB
 
 
+def holders_on(made: Stage, device: str) -> tuple[effects.Holder, ...]:
+    views = made.conductor.snapshot(made.now).devices
+    return next(view for view in views if view.device == device).holders
+
+
 def drawn(made: Stage, device: str = "gpu0") -> None:
     made.submit("large")
     if not made.order(device).startswith("run"):
@@ -54,6 +59,63 @@ def test_the_text_encoders_of_a_model_with_a_swap_device_live_there() -> None:
     made.answer(which="evict")
     assert lent_gb(made) == 0
     assert made.free_gb("gpu1") == free_gb + ENCODERS_GB
+
+
+def test_encoders_that_two_models_share_count_once_there() -> None:
+    """By what their loads have told; the second time their room need not be there twice."""
+    shared = (events.PartBytes("t5", 10 * GB),)
+    made = stage(laddered(memory=BY_NAME), laddered("twin", memory=BY_NAME), devices=TWO)
+    made.ready("gpu0", 48.0)
+    made.ready("gpu1", 48.0)
+    for name in ("large", "twin"):
+        made.submit(name)
+        loaded(made, encoders=shared)
+        made.answer("gpu0", which="run")
+    free_gb = made.free_gb("gpu1")
+    holders = {each.name: each.bytes / GB for each in holders_on(made, "gpu1")}
+    own_gb = pytest.approx(ENCODERS_GB - 10.0)
+    assert holders["shared by large, twin on gpu0"] == 10.0
+    assert (holders["large on gpu0"], holders["twin on gpu0"]) == (own_gb, own_gb)
+
+    made.tell(events.EvictionAsked("twin"))
+    made.answer("gpu0", which="evict")
+    assert made.free_gb("gpu1") == pytest.approx(free_gb + ENCODERS_GB - 10.0)
+    assert lent_gb(made) == ENCODERS_GB
+    made.tell(events.MemoryRead("gpu1", int((made.free_gb("gpu1") - 5.0) * GB), 0))
+    made.submit("twin")
+    assert ordered(made).elsewhere == (ENCODERS,), "5 GB are free, and 1.2 GB have to come"
+    loaded(made, encoders=shared)
+    made.answer("gpu0", which="run")
+    made.tell(events.EvictionAsked("large"))
+    made.answer("gpu0", which="evict")
+    holders = {each.name: each.bytes / GB for each in holders_on(made, "gpu1")}
+    assert holders["twin on gpu0"] == ENCODERS_GB
+
+
+def test_what_others_have_there_gives_no_room_to_stream_from_there() -> None:
+    """Only who uses the encoders there can count on them."""
+    shared = (events.PartBytes("t5", 11 * GB),)
+    streams = MemorySettings(swap_device="gpu1", placement="swap-streamed")
+    made = stage(laddered(memory=BY_NAME), laddered("twin", memory=BY_NAME), devices=TWO)
+    made.ready("gpu0", 48.0)
+    made.ready("gpu1", 24.0)
+    for name in ("twin", "large"):
+        made.submit(name)
+        loaded(made, encoders=shared)
+        made.answer("gpu0", which="run")
+    made.tell(events.EvictionAsked("twin"))
+    made.answer("gpu0", which="evict")
+    made.hold("large")
+    made.foreign(14.0, "gpu0")
+    left_gb = made.free_gb("gpu1")
+    made.tell(events.CatalogueChanged((laddered(memory=BY_NAME), laddered("twin", memory=streams))))
+    plan = made.conductor.plan("twin", Size(MEGAPIXEL, 1, 28), "gpu0")
+    rungs = {rung.rung: rung for rung in plan.rungs}
+    assert left_gb - 0.5 < rungs["swap-streamed"].elsewhere_bytes / GB <= left_gb
+    assert rungs["swap-streamed"].why.endswith("are missing")
+    assert rungs["swap-both"].elsewhere_bytes / GB > left_gb, "11 GB of it are there"
+    made.submit("twin")
+    assert not made.orders
 
 
 def test_without_a_swap_device_nothing_of_it_goes_to_another_gpu() -> None:

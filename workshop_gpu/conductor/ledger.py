@@ -198,10 +198,13 @@ class Ledger:
 
     # memory for models of other devices
 
-    def lend(self, device: str, model: str, size_bytes: int) -> None:
-        """Promises bytes to a model of another device (0: it has none here any more)."""
+    def lend(
+        self, device: str, model: str, size_bytes: int, parts: Collection[PartBytes] = ()
+    ) -> None:
+        """Promises bytes to a model of another device (0: it has none here any more), of which
+        `parts` are here once for all models of that device."""
         self._change()
-        self._lent.promise(device, model, size_bytes)
+        self._lent.promise(device, model, size_bytes, parts)
 
     @property
     def lends(self) -> bool:
@@ -209,8 +212,16 @@ class Ledger:
         return self._lent.bytes > 0
 
     def lent_bytes(self, device: str, model: str) -> int:
-        """What a model of another device was promised here."""
+        """What a model of another device was promised here, with what it shares."""
         return self._lent.to(device, model)
+
+    def called_back_bytes(self, device: str, model: str) -> int:
+        """What comes free here once that model has nothing here any more."""
+        return self._lent.leaving_bytes(device, model)
+
+    def lent_to_others_bytes(self, device: str, model: str, parts: Collection[PartBytes]) -> int:
+        """How much of these parts is here already for other models of that device."""
+        return self._lent.present_bytes(device, model, parts)
 
     def neighbour_holds(self, device: str, size_bytes: int) -> bool:
         """What that device's worker holds here by its own count; whether that is news."""

@@ -8,8 +8,9 @@ from string import digits
 from typing import TYPE_CHECKING
 
 from workshop_gpu.conductor.planner import elsewhere_bytes
-from workshop_gpu.conductor.planning import roles_of
+from workshop_gpu.conductor.planning import encoders_of, roles_of
 from workshop_gpu.conductor.records import Device, Slot, State
+from workshop_gpu.conductor.rungs import ENCODERS
 from workshop_gpu.conductor.states import SlotState
 
 if TYPE_CHECKING:
@@ -46,15 +47,17 @@ def replace_workers(state: State) -> None:
 def lend(state: State, slot: Slot, *, moves: bool) -> None:
     """What the slot's placement takes of another device counts there. While a model `moves` from
     one placement to the next, so does what it has there until it has arrived."""
+    model, placement = slot.model, slot.placement
+    parts = encoders_of(state, model) if ENCODERS in placement.elsewhere else ()
     for device in state.devices.values():
-        size_bytes = 0
-        if device.name == slot.placement.source:
-            size_bytes = elsewhere_bytes(roles_of(state, slot.model), slot.placement)
-        before = device.ledger.lent_bytes(slot.device, slot.model)
-        if moves:
-            size_bytes = max(size_bytes, before)
-        if size_bytes != before:
-            device.ledger.lend(slot.device, slot.model, size_bytes)
+        before = device.ledger.lent_bytes(slot.device, model)
+        if device.name == placement.source:
+            size_bytes = elsewhere_bytes(roles_of(state, model), placement)
+            if not (moves and size_bytes < before):
+                device.ledger.lend(slot.device, model, size_bytes, parts)
+                state.touch(device.name)
+        elif before and not moves:
+            device.ledger.lend(slot.device, model, 0)
             state.touch(device.name)
 
 

@@ -10,7 +10,7 @@ import msgspec
 
 from workshop_gpu.conductor.compiled import reckons_compiled
 from workshop_gpu.conductor.estimates import Estimates
-from workshop_gpu.conductor.events import JobSubmitted
+from workshop_gpu.conductor.events import JobSubmitted, PartBytes
 from workshop_gpu.conductor.ladder import AUTO, PLANNED, SWAPPING, Rung, Streams, rung_named
 from workshop_gpu.conductor.memory_settings import MemorySettings
 from workshop_gpu.conductor.planner import (
@@ -77,6 +77,11 @@ def roles_of(state: State, model: str) -> tuple[RoleBytes, ...]:
         else role
         for role in roles
     )
+
+
+def encoders_of(state: State, model: str) -> tuple[PartBytes, ...]:
+    """Its components that encode text, which other models may have too; () where unknown."""
+    return state.estimates.encoders(state.models[model].facts)
 
 
 def rungs_for(memory: MemorySettings, placement: str = "") -> tuple[Rung, ...]:
@@ -149,27 +154,30 @@ def _speeds(
     return Speeds(step_s, bus_bytes_per_s, tuple(measured.items()), compiled)
 
 
-def source_for(state: State, model: str, device: Device | None = None) -> tuple[str, int]:
-    """The swap device that the model's settings name, and what it has for the model ("": it is
-    none for a model on this device, or its worker does not see it yet). Without a device: what it
-    could give at most."""
+def source_for(state: State, model: str, device: Device | None = None) -> tuple[str, int, int]:
+    """The swap device that the model's settings name, what it has for the model, and what of the
+    text encoders is there already for other models ("": it is none for a model on this device, or
+    its worker does not see it yet). Without a device: what it could give at most."""
     name = state.models[model].facts.memory.swap_device
     swap = None if name in HOST else state.devices.get(name)
     if swap is None:
-        return "", 0
+        return "", 0, 0
     if device is None:
-        return name, swap.ledger.most_bytes
+        return name, swap.ledger.most_bytes, 0
     if swap is device or name not in device.neighbours:
-        return "", 0
-    return name, room_on(state, swap, device, model)
+        return "", 0, 0
+    encoders = encoders_of(state, model)
+    there_bytes = swap.ledger.lent_to_others_bytes(device.name, model, encoders)
+    return name, room_on(state, swap, device, model), there_bytes
 
 
 def room_on(state: State, swap: Device, device: Device, model: str) -> int:
-    """What a device has now for a model of another one, with what the model has there already."""
+    """What a device has now for a model of another one, with what the model alone has there
+    already."""
     closed = swap.name in state.closed or swap.state is not DeviceState.READY
     if closed or device.in_safe_mode or swap.in_safe_mode:
         return 0
-    return max(0, swap.ledger.free_bytes + swap.ledger.lent_bytes(device.name, model))
+    return max(0, swap.ledger.free_bytes + swap.ledger.called_back_bytes(device.name, model))
 
 
 def buffers_for(memory: MemorySettings) -> int:

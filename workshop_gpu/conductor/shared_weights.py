@@ -1,6 +1,6 @@
 """Weights of several models in one memory, in which a component that some share counts once."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from workshop_gpu.conductor.effects import Holder
@@ -70,16 +70,16 @@ class SharedWeights:
         gone = self._parts(models) - self._parts(stay) - set(wanted)
         return own + sum(part.bytes for part in gone)
 
-    def holders(self, named: Callable[[str], str] = str) -> Iterator[Holder]:
-        """Who has how much, as the models are `named` here; what some share is theirs together."""
+    def holders(self) -> Iterator[Holder]:
+        """Who has how much; what some share is theirs together."""
         shared: dict[tuple[str, ...], int] = {}
         for part in self._parts(self._weights):
             users = tuple(name for name, each in self._weights.items() if part in each.parts)
             shared[users] = shared.get(users, 0) + part.bytes
         for name, each in self._weights.items():
-            yield Holder("weights", named(name), each.own_bytes + shared.pop((name,), 0))
+            yield Holder("weights", name, each.own_bytes + shared.pop((name,), 0))
         for users, size_bytes in shared.items():
-            yield Holder("weights", f"shared by {', '.join(map(named, users))}", size_bytes)
+            yield Holder("weights", f"shared by {', '.join(users)}", size_bytes)
 
     def _parts(self, models: Iterable[str]) -> frozenset[PartBytes]:
         of_each = (self._weights[model].parts for model in models if model in self._weights)

@@ -111,11 +111,10 @@ class Loader:
     @property
     def elsewhere_bytes(self) -> dict[str, int]:
         """What its models take of other devices, by the server's names."""
-        taken: dict[str, int] = {}
+        taken = self._neighbours.whole_bytes
         for model in list(self._models.values()):
             if model.resident and (size_bytes := model.elsewhere_bytes):
-                source = model.placement.source
-                taken[source] = taken.get(source, 0) + size_bytes
+                taken[model.placement.source] = taken.get(model.placement.source, 0) + size_bytes
         return taken
 
     @property
@@ -400,6 +399,7 @@ class Loader:
         if load.rotation is not None:
             load.rotation.end()
         for component in load.components:
+            component.abroad = None
             component.part.residents.discard(load.model)
             if not component.part.residents:
                 component.part.device = None

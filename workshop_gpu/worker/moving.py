@@ -204,6 +204,7 @@ class Mover:
                 roles=model.roles,
                 transient_bytes=model.transient_bytes,
                 lacks=lacking(model.pipeline),
+                encoders=model.encoder_bytes,
             )
         )
         self._keeps = self._keeps or changes  # what it had in its other placement

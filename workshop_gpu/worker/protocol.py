@@ -301,8 +301,9 @@ class Loaded(msgspec.Struct, frozen=True, tag="loaded"):
 
     `weights_bytes` is what it really takes on the device between jobs, with the buffers that
     weights stream through; `transient_bytes` the most that weights which come for a while bring
-    in addition at any moment of a job. `parts` are the components that are wholly on the device;
-    models that share one name it alike. `placement` is what was done: its `streamed_bytes` are
+    in addition at any moment of a job. `parts` are the components that are wholly on the device,
+    `encoders` those that encode text, wherever they are; models that share one name it alike.
+    `placement` is what was done: its `streamed_bytes` are
     those of whole blocks; `roles` is what each role's weights take in all; `lacks` names what of
     "tiled" and "sliced" the model cannot do. Where weights are not
     in the server's pool, or not registered with the card, `no_pool` says why.
@@ -318,6 +319,7 @@ class Loaded(msgspec.Struct, frozen=True, tag="loaded"):
     roles: tuple[RoleBytes, ...] = ()
     transient_bytes: int = 0
     lacks: tuple[str, ...] = ()
+    encoders: tuple[PartBytes, ...] = ()
 
 
 class LoadFailed(msgspec.Struct, frozen=True, tag="load_failed"):
