@@ -215,9 +215,9 @@ class Ledger:
         """What a model of another device was promised here, with what it shares."""
         return self._lent.to(device, model)
 
-    def called_back_bytes(self, device: str, model: str) -> int:
-        """What comes free here once that model has nothing here any more."""
-        return self._lent.leaving_bytes(device, model)
+    def called_back_bytes(self, device: str, *models: str) -> int:
+        """What comes free here once these models have nothing here any more."""
+        return self._lent.leaving_bytes(device, models)
 
     def lent_to_others_bytes(self, device: str, model: str, parts: Collection[PartBytes]) -> int:
         """How much of these parts is here already for other models of that device."""

@@ -35,9 +35,9 @@ class Lent:
         """What the model of that device was promised, with what it shares."""
         return self._of(device).of(model)
 
-    def leaving_bytes(self, device: str, model: str) -> int:
-        """What comes free if that model has nothing here any more."""
-        return self._of(device).leaving_bytes((model,))
+    def leaving_bytes(self, device: str, models: Collection[str]) -> int:
+        """What comes free if these models have nothing here any more."""
+        return self._of(device).leaving_bytes(models)
 
     def present_bytes(self, device: str, model: str, parts: Collection[PartBytes]) -> int:
         """How much of these parts is here already for other models of that device."""
