@@ -1,5 +1,7 @@
 """A model that can be placed on every rung, and a worker that does as it is told with it."""
 
+import msgspec
+
 from tests.conductor.staging import Stage
 from workshop_gpu.conductor import effects, events
 from workshop_gpu.conductor.errors import ErrorReport
@@ -28,7 +30,7 @@ def scaled(scale: float) -> tuple[RoleBytes, ...]:
     )
 
 
-SIZES = {"large": LARGE, "middle": scaled(0.4), "small": scaled(0.15)}
+SIZES = {"large": LARGE, "twin": LARGE, "middle": scaled(0.4), "small": scaled(0.15)}
 
 
 def laddered(name: str = "large", memory: MemorySettings | None = None) -> events.ModelFacts:
@@ -47,7 +49,7 @@ def ordered(made: Stage, device: str = "gpu0") -> Placement:
     return load.placement
 
 
-def loaded(made: Stage, device: str = "gpu0") -> None:
+def loaded(made: Stage, device: str = "gpu0", encoders: tuple[events.PartBytes, ...] = ()) -> None:
     """The worker does the load as it was told."""
     load = made.take_order(device, "load")
     assert isinstance(load, effects.LoadModel)
@@ -55,11 +57,8 @@ def loaded(made: Stage, device: str = "gpu0") -> None:
     roles = SIZES[load.model]
     none = Question(roles, 0, Activations(0, 1), 1, Speeds(1.0, 1e9), load.placement.buffers)
     weights_bytes = plan_of(none, load.placement).weights_bytes
-    made.tell(
-        events.SlotLoaded(
-            device, load.model, weights_bytes, 1.0, placement=load.placement, roles=roles
-        )
-    )
+    done = events.SlotLoaded(device, load.model, weights_bytes, 1.0, placement=load.placement)
+    made.tell(msgspec.structs.replace(done, roles=roles, encoders=encoders))
 
 
 def out_of_memory(made: Stage, phase: str, job: str, device: str = "gpu0") -> None:

@@ -1,6 +1,7 @@
 """Memory of one GPU for a model of another: its text encoders live there, or its blocks come from
 there. Every byte is in that GPU's account, and whoever works there comes first."""
 
+import msgspec
 import pytest
 
 from tests.conductor.laddered import laddered, loaded, ordered
@@ -31,6 +32,11 @@ def lent_gb(made: Stage, device: str = "gpu1") -> float:
     return sum(each.bytes for each in holders if each.name.startswith("large on ")) / GB
 
 
+def holders_on(made: Stage, device: str) -> tuple[effects.Holder, ...]:
+    views = made.conductor.snapshot(made.now).devices
+    return next(view for view in views if view.device == device).holders
+
+
 def drawn(made: Stage, device: str = "gpu0") -> None:
     made.submit("large")
     if not made.order(device).startswith("run"):
@@ -54,6 +60,63 @@ def test_the_text_encoders_of_a_model_with_a_swap_device_live_there() -> None:
     made.answer(which="evict")
     assert lent_gb(made) == 0
     assert made.free_gb("gpu1") == free_gb + ENCODERS_GB
+
+
+def test_encoders_that_two_models_share_count_once_there() -> None:
+    """By what their loads have told; the second time their room need not be there twice."""
+    shared = (events.PartBytes("t5", 10 * GB),)
+    made = stage(laddered(memory=BY_NAME), laddered("twin", memory=BY_NAME), devices=TWO)
+    made.ready("gpu0", 48.0)
+    made.ready("gpu1", 48.0)
+    for name in ("large", "twin"):
+        made.submit(name)
+        loaded(made, encoders=shared)
+        made.answer("gpu0", which="run")
+    free_gb = made.free_gb("gpu1")
+    holders = {each.name: each.bytes / GB for each in holders_on(made, "gpu1")}
+    own_gb = pytest.approx(ENCODERS_GB - 10.0)
+    assert holders["shared by large, twin on gpu0"] == 10.0
+    assert (holders["large on gpu0"], holders["twin on gpu0"]) == (own_gb, own_gb)
+
+    made.tell(events.EvictionAsked("twin"))
+    made.answer("gpu0", which="evict")
+    assert made.free_gb("gpu1") == pytest.approx(free_gb + ENCODERS_GB - 10.0)
+    assert lent_gb(made) == ENCODERS_GB
+    made.tell(events.MemoryRead("gpu1", int((made.free_gb("gpu1") - 5.0) * GB), 0))
+    made.submit("twin")
+    assert ordered(made).elsewhere == (ENCODERS,), "5 GB are free, and 1.2 GB have to come"
+    loaded(made, encoders=shared)
+    made.answer("gpu0", which="run")
+    made.tell(events.EvictionAsked("large"))
+    made.answer("gpu0", which="evict")
+    holders = {each.name: each.bytes / GB for each in holders_on(made, "gpu1")}
+    assert holders["twin on gpu0"] == ENCODERS_GB
+
+
+def test_what_others_have_there_gives_no_room_to_stream_from_there() -> None:
+    """Only who uses the encoders there can count on them."""
+    shared = (events.PartBytes("t5", 11 * GB),)
+    streams = MemorySettings(swap_device="gpu1", placement="swap-streamed")
+    made = stage(laddered(memory=BY_NAME), laddered("twin", memory=BY_NAME), devices=TWO)
+    made.ready("gpu0", 48.0)
+    made.ready("gpu1", 24.0)
+    for name in ("twin", "large"):
+        made.submit(name)
+        loaded(made, encoders=shared)
+        made.answer("gpu0", which="run")
+    made.tell(events.EvictionAsked("twin"))
+    made.answer("gpu0", which="evict")
+    made.hold("large")
+    made.foreign(14.0, "gpu0")
+    left_gb = made.free_gb("gpu1")
+    made.tell(events.CatalogueChanged((laddered(memory=BY_NAME), laddered("twin", memory=streams))))
+    plan = made.conductor.plan("twin", Size(MEGAPIXEL, 1, 28), "gpu0")
+    rungs = {rung.rung: rung for rung in plan.rungs}
+    assert left_gb - 0.5 < rungs["swap-streamed"].elsewhere_bytes / GB <= left_gb
+    assert rungs["swap-streamed"].why.endswith("are missing")
+    assert rungs["swap-both"].elsewhere_bytes / GB > left_gb, "11 GB of it are there"
+    made.submit("twin")
+    assert not made.orders
 
 
 def test_without_a_swap_device_nothing_of_it_goes_to_another_gpu() -> None:
@@ -156,12 +219,13 @@ def test_a_gpu_that_is_cleared_gets_all_its_memory_back() -> None:
     drawn(made)
     asked = events.ReservationAsked("mine", "teacher", None, None, "gpu1")
     made.tell(asked)
-    assert made.order("gpu0") == "evict large"
-    made.answer("gpu0")
+    assert ordered(made).source == ""
+    assert lent_gb(made) == ENCODERS_GB, "until it has arrived"
+    loaded(made)
     view = made.conductor.reservation("mine", made.now)
     assert (view.state.value, view.device) == ("granted", "gpu1")
     made.submit("large")
-    assert ordered(made).source == "", "a closed GPU lends nothing"
+    assert made.order("gpu0") == "run job-2", "a closed GPU lends nothing"
 
 
 def test_room_for_own_code_is_made_by_idle_models_of_other_gpus() -> None:
@@ -169,9 +233,77 @@ def test_room_for_own_code_is_made_by_idle_models_of_other_gpus() -> None:
     drawn(made)
     asked = events.ReservationAsked("mine", "ada", "kernel-ada", 18 * GB, "gpu1", 600.0)
     made.tell(asked)
+    assert ordered(made).source == "", "it goes on with weights from host memory"
+    loaded(made)
+    assert made.models("gpu0") == ["large"]
+    assert made.conductor.reservation("mine", made.now).state.value == "granted"
+
+
+def test_a_model_without_another_rung_leaves_for_own_code_unless_it_is_held() -> None:
+    asked = events.ReservationAsked("mine", "ada", "kernel-ada", 18 * GB, "gpu1", 600.0)
+    made = room(BY_NAME)
+    drawn(made)
+    made.hold("large", "ben")
+    made.tell(asked)
+    assert not made.orders
+    view = made.conductor.reservation("mine", made.now)
+    assert view.reason == "large on gpu0, which has 11.2 GB here, is held by 1 notebook(s)"
+    made.tell(events.HoldDropped("hold"))
     assert made.order("gpu0") == "evict large"
     made.answer("gpu0")
     assert made.conductor.reservation("mine", made.now).state.value == "granted"
+
+
+def test_a_held_model_gives_memory_back_between_its_jobs_and_stays_ready() -> None:
+    made = room()
+    drawn(made)
+    made.hold("large", "ben")
+    made.submit("large")
+    assert made.order("gpu0") == "run job-2"
+    asked = events.ReservationAsked("mine", "ada", "kernel-ada", 18 * GB, "gpu1", 600.0)
+    made.tell(asked)
+    assert made.order("gpu0") == "run job-2"
+    assert made.conductor.reservation("mine", made.now).state.value == "waiting"
+    made.answer("gpu0", which="run")
+    assert ordered(made).source == ""
+    loaded(made)
+    assert made.models("gpu0") == ["large"]
+    assert made.conductor.reservation("mine", made.now).state.value == "granted"
+
+
+def test_nothing_is_called_back_where_that_would_not_be_enough() -> None:
+    made = room()
+    drawn(made)
+    made.tell(events.MemoryRead("gpu1", 8 * GB, 0))
+    asked = events.ReservationAsked("mine", "ada", "kernel-ada", 18 * GB, "gpu1", 600.0)
+    made.tell(asked)
+    assert not made.orders
+    reason = made.conductor.reservation("mine", made.now).reason
+    assert reason == "8.0 GB are taken by other processes"
+
+
+@pytest.mark.parametrize("wants", ["hold", "pin"])
+def test_what_is_lent_comes_back_for_a_model_that_is_held_or_pinned(wants: str) -> None:
+    """The borrower, which is held too, stays ready on a rung without it, and does not take it
+    again before the other has come."""
+    made = room()
+    drawn(made)
+    made.hold("large", "ben", hold="ben's")
+    whole = MemorySettings(placement="resident")
+    middle = laddered("middle", whole)
+    made.tell(events.MemoryRead("gpu1", 3 * GB, 0))
+    facts = msgspec.structs.replace(middle, pinned=wants == "pin")
+    made.tell(events.CatalogueChanged((laddered(memory=SWAPS), facts)))
+    if wants == "hold":
+        made.hold("middle", "ada")
+    assert ordered(made).source == ""
+    made.submit("large")
+    loaded(made)
+    assert made.order("gpu1") == "load middle"
+    assert (made.models("gpu0"), lent_gb(made)) == (["large"], 0.0)
+    made.answer("gpu0", which="run")
+    loaded(made, "gpu1")
+    assert made.models("gpu1") == ["middle"]
 
 
 def test_models_leave_as_soon_as_the_other_gpu_is_gone() -> None:

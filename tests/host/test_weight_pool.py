@@ -8,6 +8,7 @@ from tests.host.test_channel import open_memory
 from workshop_gpu.host import memfd
 from workshop_gpu.host.host_memory import HostMemory
 from workshop_gpu.host.weight_pool import WeightPool
+from workshop_gpu.worker.protocol_loras import ForgetLoras, KeptLora, LorasKept
 from workshop_gpu.worker.protocol import (
     FreePool,
     Loaded,
@@ -56,6 +57,10 @@ class Worker:
 
     def drop(self, key):
         self.pool.handle(self, PartDropped(key))
+
+    def keep(self, *loras, in_use=(), size_bytes=1000):
+        kept = (KeptLora(lora, lora, "m", size_bytes, lora in in_use) for lora in loras)
+        self.pool.handle(self, LorasKept(tuple(kept)))
 
     @property
     def last(self):
@@ -380,3 +385,74 @@ def test_a_worker_whose_weights_are_not_in_the_pool_is_told_as_long_as_it_is_so(
 
 def test_without_a_word_half_of_what_is_available_is_the_budget(make_pool):
     assert make_pool(None, available_bytes=64 * GB).state().budget_bytes == 32 * GB
+
+
+def test_loras_of_the_workers_count_in_the_budget_and_are_shown(make_pool):
+    pool = make_pool(3000)
+    one, other = Worker(pool), Worker(pool)
+    one.fill("a")
+    one.keep("lora", in_use=["lora"])
+    other.keep("lora")
+    state = pool.state()
+    assert state.used_bytes == 3000
+    assert [(part.lora, part.models, part.workers) for part in state.parts] == [
+        ("", (), 1),
+        ("lora", ("m",), 1),
+        ("lora", ("m",), 0),
+    ]
+    one.keep()
+    pool.release(other)
+    assert pool.state().used_bytes == 1000
+    assert not any(isinstance(each, ForgetLoras) for each in (*one.answers, *other.answers))
+
+
+def test_loras_and_parts_leave_together_what_was_not_used_for_longest_first(make_pool):
+    pool = make_pool(3000)
+    keeper, worker = Worker(pool), Worker(pool)
+    keeper.keep("old", in_use=["old"])
+    worker.fill("part")
+    worker.drop("part")
+    keeper.keep("old")  # used later than the part was
+    worker.fill("first")
+    worker.fill("second")
+    assert "digest of part" not in names(pool)
+    assert not any(isinstance(each, ForgetLoras) for each in keeper.answers)
+    worker.fill("third", content=b"w" * 500)
+    assert keeper.last == ForgetLoras(("old",))
+    assert pool.state().used_bytes == 2500
+
+
+def test_a_lora_that_a_job_draws_with_stays_and_goes_after_it_where_it_is_too_much(make_pool):
+    pool = make_pool(2000)
+    keeper, worker = Worker(pool), Worker(pool)
+    worker.fill("a")
+    worker.fill("b")
+    keeper.keep("lora", in_use=["lora"])
+    assert keeper.last is None
+    assert pool.state().used_bytes == 3000
+    assert isinstance(worker.want("c"), PartRefused)
+    keeper.keep("lora")
+    assert keeper.last == ForgetLoras(("lora",))
+    assert pool.state().used_bytes == 2000
+
+
+def test_loras_leave_when_the_machine_s_memory_runs_short(make_pool):
+    memory = [HostMemory(100 * GB, 50 * GB)]
+    pool = WeightPool(10_000, read_memory=lambda: memory[-1])
+    keeper = Worker(pool)
+    keeper.keep("lora")
+    pool.relieve()
+    assert keeper.last is None
+    memory.append(HostMemory(100 * GB, GB))
+    pool.relieve()
+    assert keeper.last == ForgetLoras(("lora",))
+    pool.close()
+
+
+def test_without_a_pool_no_lora_is_kept_after_its_job(make_pool):
+    pool = make_pool(0)
+    keeper = Worker(pool)
+    keeper.keep("lora", in_use=["lora"])
+    assert keeper.last is None
+    keeper.keep("lora")
+    assert keeper.last == ForgetLoras(("lora",))

@@ -24,6 +24,14 @@ def test_a_cache_that_fills_once_and_a_peak_that_passes_are_no_leak() -> None:
     assert drifts(0, 500, 500, 0, 500, 500, 0) == [0] * 7
 
 
+def test_what_is_kept_on_purpose_is_no_leak_and_hides_none() -> None:
+    drift = Drift(100 * MB)
+    assert drift.after_job(7, 0) == 0
+    assert [drift.after_job(7, 250 * MB, 200 * MB) for _ in range(4)] == [0] * 4
+    assert [drift.after_job(7, 350 * MB, 200 * MB) // MB for _ in range(3)] == [0, 0, 150]
+    assert [drift.after_job(7, 150 * MB, 0) // MB for _ in range(3)] == [150, 150, 150]
+
+
 def test_each_set_of_models_has_a_floor_of_its_own() -> None:
     drift = Drift(100 * MB)
     floors = {1: 0, 2: 700, 3: 350}

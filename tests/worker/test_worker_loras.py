@@ -1,5 +1,6 @@
 """LoRAs: what the bare pipeline draws with them, in every placement, and nothing left of it."""
 
+import threading
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -167,3 +168,35 @@ def test_a_quantized_denoiser_takes_loras_as_well(kit: Kit, pool: FakePool, tmp_
     assert np.array_equal(with_one, streamed_with_one)
     assert np.array_equal(plain, streamed_plain)
     assert not np.array_equal(with_one, plain)
+
+
+@pytest.mark.parametrize("kit", ["flux"], indirect=True)
+def test_what_the_host_wants_forgotten_goes_at_once_but_for_what_is_in_use(
+    kit: Kit, pool: FakePool
+) -> None:
+    """Also while a job draws, from another thread; what is told of it is always what is kept."""
+    from workshop_gpu.worker.loras import Loras, Wanted
+
+    told: list[Any] = [()]
+    worker, loras = loader(pool), Loras(tell=told.append)
+    model = load(worker, kit.folder)
+    expected = drawn(worker, model, loras, {kit.one: 0.8}).pixels
+    (one,) = told[-1]
+    assert (one.lora, one.model, one.in_use) == ("one", "small", False)
+    sizes = {kept.size_bytes for kept in told[-1]}
+    assert all(0.5 < size / kit.one.stat().st_size < 2 for size in sizes)
+
+    with loras.on(model, [Wanted("other", kit.other, 0.5)]):
+        other = told[-1][-1]
+        assert [(kept.lora, kept.in_use) for kept in told[-1]] == [("one", False), ("other", True)]
+        thread = threading.Thread(target=loras.forget, args=[(one.key, other.key)])
+        thread.start()
+        thread.join(60)
+        assert [kept.lora for kept in told[-1]] == ["other"]
+    assert not told[-1][0].in_use
+    assert loras.kept(model) == ("other",)
+    again = drawn(worker, model, loras, {kit.one: 0.8, kit.other: 0.0}).pixels
+    assert np.array_equal(again, expected)
+    loras.closed(model)
+    assert told[-1] == ()
+    assert np.array_equal(drawn(worker, model, loras, {kit.one: 0.8}).pixels, expected)

@@ -86,6 +86,26 @@ def test_what_lies_elsewhere_is_counted_there_and_not_here(folder: Path, worker:
     assert worker.elsewhere_bytes == {}
 
 
+def test_encoders_that_two_models_share_are_there_once_until_the_last_has_left(
+    folder: Path, worker: Any
+) -> None:
+    expected = drawn(worker, load(worker, folder))
+    one = load(worker, folder, AT_HOME)
+    alone = worker.elsewhere_bytes[OTHER]
+    other = worker.load(source(folder, "other"), lambda *_: None, AT_HOME)
+    computed = sum(component.computed.size_bytes for component in other.with_role(ENCODERS))
+    assert worker.elsewhere_bytes == {OTHER: alone + computed}
+    assert other.encoder_bytes == one.encoder_bytes
+    assert sum(part.device_bytes for part in other.encoder_bytes) + computed == alone
+    worker.evict("small")
+    assert worker.elsewhere_bytes == {OTHER: alone}
+    assert np.array_equal(drawn(worker, other), expected)
+    assert np.array_equal(drawn(worker, load(worker, folder, BOTH)), expected)
+    worker.evict("other")
+    worker.evict("small")
+    assert worker.elsewhere_bytes == {}
+
+
 def test_the_bytes_that_are_used_are_the_other_devices(folder: Path, worker: Any) -> None:
     """Not a setting that does nothing: what is changed there changes the picture."""
     expected = drawn(worker, load(worker, folder))

@@ -13,6 +13,19 @@ from workshop_gpu.worker import protocol
 OPTIONS = ("--device", "cpu", "--total-bytes", "1000000000", "--threads", "1")
 
 
+OUTLINE = ASSETS / "loras" / "shapes-outline" / "pytorch_lora_weights.safetensors"
+
+
+class PartsOnly:
+    """Another worker, of which only the pool knows."""
+
+    def __init__(self) -> None:
+        self.orders: list[protocol.ToWorker] = []
+
+    def send(self, order: protocol.ToWorker, *descriptors: int) -> None:
+        self.orders.append(order)
+
+
 @pytest.fixture(scope="module")
 def pool() -> Iterator[WeightPool]:
     pool = WeightPool(10**9)
@@ -31,9 +44,22 @@ def two(pool: WeightPool) -> Iterator[tuple[Host, Host]]:
         host.close()
 
 
-def draw(host: Host) -> bytes:
-    run = protocol.Run("job", "shapes", params(steps=2))
+def draw(host: Host, **loras: Path) -> bytes:
+    wanted = params(steps=2, loras=dict.fromkeys(loras, 1.0))
+    files = {name: str(file) for name, file in loras.items()}
+    run = protocol.Run("job", "shapes", wanted, lora_files=files)
     return host.ask(run, protocol.Done).images[0]
+
+
+def loras(pool: WeightPool) -> list[tuple[str, int]]:
+    """Those in it, each with how many workers use it."""
+    return [(part.lora, part.workers) for part in pool.state().parts if part.lora]
+
+
+def until_loras(host: Host, expected: list[tuple[str, int]]) -> None:
+    """The worker tells of them after its answers."""
+    while loras(host.pool) != expected:
+        host.receive_any()
 
 
 def workers(pool: WeightPool) -> set[int]:
@@ -91,6 +117,37 @@ def test_a_pool_without_room_is_said_and_changes_no_picture(two: tuple[Host, Hos
     finally:
         tight.close()
         tight.pool.close()
+
+
+def test_loras_are_a_part_of_the_pool_and_make_room_in_it() -> None:
+    """They come again for the next job that wants one; with their model they are forgotten."""
+    host, other = Host(*OPTIONS, pool=WeightPool(10**9)), PartsOnly()
+    try:
+        host.expect(protocol.Ready, START_S)
+        host.load("shapes")
+        weights_bytes = host.pool.state().used_bytes
+        picture = draw(host, outline=OUTLINE)
+        assert picture != draw(host)
+        until_loras(host, [("outline", 0)])
+        lora_bytes = host.pool.state().used_bytes - weights_bytes
+        assert 0.5 < lora_bytes / OUTLINE.stat().st_size < 2
+        host.pool.handle(other, protocol.PartWanted("large", 10**9 - weights_bytes))
+        assert isinstance(other.orders.pop(), protocol.PartGranted)
+        assert loras(host.pool) == []
+        assert host.pool.state().used_bytes == 10**9
+        assert draw(host, outline=OUTLINE) == picture, "as long as it draws it is there"
+        until_loras(host, [])
+        assert host.pool.state().used_bytes == 10**9, "and not longer, for there is no room"
+        host.pool.handle(other, protocol.PartDropped("large"))
+        assert draw(host, outline=OUTLINE) == picture
+        until_loras(host, [("outline", 0)])
+        host.ask(protocol.Evict("shapes"), protocol.Evicted)
+        assert loras(host.pool) == [("outline", 0)], "it comes back with its model"
+        host.send(protocol.FreePool(1))
+        until_loras(host, [])
+    finally:
+        host.close()
+        host.pool.close()
 
 
 def test_equal_components_of_two_folders_are_shared_by_the_next_worker_too(

@@ -284,11 +284,13 @@ class Me(msgspec.Struct, frozen=True):
 
 class PoolPart(msgspec.Struct, frozen=True):
     """One component's weights in the weight pool: the models that it was loaded for, and how many
-    workers use it (0: it leaves when room is needed)."""
+    workers use it (0: it leaves when room is needed). `lora`: the name of a LoRA that a worker
+    keeps for its model's next jobs, which counts as the weights do ("": it is a component)."""
 
     size_bytes: int
     models: list[str]
     workers: int
+    lora: str = ""
 
 
 class Pool(msgspec.Struct, frozen=True):

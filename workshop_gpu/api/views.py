@@ -253,7 +253,10 @@ class Views:
 
     def _pool(self) -> schemas.Pool:
         now = self._runtime.pool.state()
-        parts = [schemas.PoolPart(p.size_bytes, list(p.models), p.workers) for p in now.parts]
+        parts = [
+            schemas.PoolPart(part.size_bytes, list(part.models), part.workers, part.lora)
+            for part in now.parts
+        ]
         return schemas.Pool(now.budget_bytes, now.used_bytes, now.problem, parts)
 
     def snapshot(self) -> schemas.SnapshotEvent:

@@ -302,6 +302,8 @@ class Conductor:
                     self._reservations.grant(reservation, state.devices[device], now)
                 case Evict(name, model, because, _):
                     self._changes.evict(state.devices[name], model, because, "", now)
+                case Load() as load:
+                    self._changes.load(state.devices[load.device], load, now)
                 case None:
                     break
         self._reservations.announce(now)

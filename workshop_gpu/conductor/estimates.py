@@ -110,6 +110,11 @@ class Estimates:
         weighed = self._weighed(facts)
         return weighed.parts if weighed else ()
 
+    def encoders(self, facts: ModelFacts) -> tuple[PartBytes, ...]:
+        """Those components that encode text; () where unknown."""
+        weighed = self._weighed(facts)
+        return weighed.encoders if weighed else ()
+
     def roles(self, facts: ModelFacts) -> tuple[RoleBytes, ...]:
         """What the model's roles take: measured, else by its files; () where nobody knows."""
         weighed = self._weighed(facts)
@@ -128,11 +133,13 @@ class Estimates:
         parts: tuple[PartBytes, ...] = (),
         roles: tuple[RoleBytes, ...] = (),
         lacks: tuple[str, ...] = (),
+        encoders: tuple[PartBytes, ...] = (),
     ) -> None:
         """What all of the model's weights take, by which of its parts, and for what; and what it
         cannot do."""
         if measured_bytes > 0:
-            self._weights[model] = Weighed(measured_bytes, file_bytes, parts, roles, lacks)
+            weighed = Weighed(measured_bytes, file_bytes, parts, roles, lacks, encoders)
+            self._weights[model] = weighed
 
     def _weighed(self, facts: ModelFacts) -> Weighed | None:
         weighed = self._weights.get(facts.model)

@@ -249,7 +249,7 @@ class SlotLoaded(Event, frozen=True):
     without them the model's weights count as its own. `placement` is what was done, `roles` what
     each role's weights take in all, and `transient_bytes` the most that weights which come for a
     while bring in addition at any moment of a job. `lacks`: what of "tiled" and "sliced" the model
-    cannot do.
+    cannot do. `encoders` name the components that encode text, wherever they are.
     """
 
     device: str
@@ -261,6 +261,7 @@ class SlotLoaded(Event, frozen=True):
     roles: tuple[RoleBytes, ...] = ()
     transient_bytes: int = 0
     lacks: tuple[str, ...] = ()
+    encoders: tuple[PartBytes, ...] = ()
 
 
 class SlotCompiled(Event, frozen=True):

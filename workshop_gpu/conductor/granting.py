@@ -4,7 +4,8 @@ A reservation waits among the jobs: it has its turn when no job goes before it i
 keeps it while a device is closed for it. Then, on the device that needs the least for it:
 
 1. it is granted where there is room;
-2. idle models leave, one at a time, until there is;
+2. idle models leave, one at a time, until there is; models of other devices give back what they
+   have of this one, between two of their jobs, also those that are held or pinned;
 3. the device is closed: what runs finishes and nothing new begins, because otherwise the jobs of
    a busy model would keep it out for ever;
 4. where holds, pins, other reservations or other programs keep the room, nothing is closed for
@@ -22,8 +23,8 @@ from enum import IntEnum
 from workshop_gpu.conductor.eviction import Candidate, Standing, choose
 from workshop_gpu.conductor.fairness import Reason, rank
 from workshop_gpu.conductor.fetching import awaits_download
-from workshop_gpu.conductor.lending import guests
-from workshop_gpu.conductor.orders import Evict
+from workshop_gpu.conductor.lending import give_back, given_back_bytes, guests, way_out
+from workshop_gpu.conductor.orders import Evict, Load
 from workshop_gpu.conductor.queue import Key
 from workshop_gpu.conductor.records import Activity, Device, Reservation, Slot, State
 from workshop_gpu.conductor.states import DeviceState, ReservationState, SlotState
@@ -43,7 +44,7 @@ class Grant:
 class Decision:
     """The next step, if any, and the devices that are closed, each with the reservation."""
 
-    step: Grant | Evict | None = None
+    step: Grant | Evict | Load | None = None
     closed: dict[str, str] = field(default_factory=dict)
 
 
@@ -65,8 +66,8 @@ class Option:
     cost: float = 0.0
     """To compare devices with one way: bytes that leave, or seconds until what runs has ended."""
     victim: str = ""
-    guests_leave: bool = False
-    """Models of other devices that have memory of this one leave for it."""
+    guests: tuple[Slot, ...] = ()
+    """Models of other devices that give memory of this one back for it."""
 
     @property
     def order(self) -> tuple[Way, float, int]:
@@ -99,10 +100,10 @@ def next_step(state: State, now: float) -> Decision:
         if option.victim and option.device.can_transfer:
             decision.step = Evict(name, option.victim, because)
             return decision
-        for guest in guests(state, option.device) if option.guests_leave else ():
-            standing = _standing(state, guest, reservation)
-            if standing <= Standing.AWAITED and state.devices[guest.device].can_transfer:
-                decision.step = Evict(guest.device, guest.model, because)
+        for guest in option.guests:
+            kept = _standing(state, guest, reservation) is Standing.NEVER
+            decision.step = give_back(state, guest, now, because, kept=kept)
+            if decision.step is not None:
                 return decision
     return decision
 
@@ -176,20 +177,41 @@ def _option(state: State, device: Device, reservation: Reservation, now: float) 
         for slot in device.slots.values()
         if slot.state is not SlotState.FAILED
     ]
-    visiting = [_standing(state, slot, reservation) for slot in guests(state, device)]
     if reservation.size_bytes is None:
-        return _whole(state, device, candidates, visiting, reservation, now)
+        return _whole(state, device, candidates, reservation, now)
     option = _part(device, candidates, reservation, now)
-    if option.way is Way.NOBODY_KNOWS and visiting and max(visiting) < Standing.NEVER:
-        return Option(device, Way.LATER, math.inf, guests_leave=True)
-    return option
+    able = _able_guests(state, device, reservation, now)
+    if option.way is not Way.NOBODY_KNOWS or not able:
+        return option
+    with_theirs = _part(device, candidates, reservation, now, given_back_bytes(state, device, able))
+    if with_theirs.way is Way.NOBODY_KNOWS:
+        return option
+    return Option(device, Way.LATER, math.inf, guests=able)
+
+
+def _able_guests(
+    state: State, device: Device, reservation: Reservation, now: float
+) -> tuple[Slot, ...]:
+    """Models of other devices that can give back what they have of this one: now, or once their
+    jobs and loads have ended."""
+    return tuple(
+        slot
+        for slot in guests(state, device)
+        if _standing(state, slot, reservation) is not Standing.NEVER
+        or way_out(state, slot, now) is not None
+    )
 
 
 def _part(
-    device: Device, candidates: list[Candidate], reservation: Reservation, now: float
+    device: Device,
+    candidates: list[Candidate],
+    reservation: Reservation,
+    now: float,
+    back_bytes: int = 0,
 ) -> Option:
+    """`back_bytes` come back from models of other devices."""
     ledger = device.ledger
-    free_bytes = ledger.free_bytes + ledger.coverable_bytes(reservation.kernel)
+    free_bytes = ledger.free_bytes + ledger.coverable_bytes(reservation.kernel) + back_bytes
     missing = (reservation.size_bytes or 0) - free_bytes
     if missing <= 0:
         return Option(device, Way.NOW)
@@ -207,11 +229,11 @@ def _whole(
     state: State,
     device: Device,
     candidates: list[Candidate],
-    visiting: list[Standing],
     reservation: Reservation,
     now: float,
 ) -> Option:
-    """`visiting`: how freely models of other devices leave that have memory of this one."""
+    visiting = guests(state, device)
+    able = _able_guests(state, device, reservation, now)
     others = any(each.device == device.name for each in state.reservations.values())
     used = candidates or visiting or device.running or others
     if not used and device.activity is Activity.IDLE:
@@ -221,11 +243,11 @@ def _whole(
     idle = [each for each in candidates if each.standing <= Standing.AWAITED]
     victim = min(idle, key=lambda each: (each.standing, each.used_s), default=None)
     name = victim.model if victim else ""
-    standings = [*visiting, *(each.standing for each in candidates)]
-    if others or Standing.NEVER in standings:
-        return Option(device, Way.NOBODY_KNOWS, 0.0, name, guests_leave=True)
+    kept = any(each.standing is Standing.NEVER for each in candidates)
+    if others or kept or len(able) < len(visiting):
+        return Option(device, Way.NOBODY_KNOWS, 0.0, name, able)
     if device.running or visiting or len(idle) < len(candidates):
-        return Option(device, Way.LATER, busy_s(device, now), name, guests_leave=True)
+        return Option(device, Way.LATER, busy_s(device, now), name, able)
     return Option(device, Way.EVICT, float(sum(each.bytes for each in idle)), name)
 
 

@@ -9,13 +9,14 @@ from workshop_gpu.conductor.rungs import RoleBytes
 class Weighed(msgspec.Struct, frozen=True):
     """A model's weights on a device as they were measured. `file_bytes` are those of the files
     at that time: after a change of the files the measurement says nothing. `lacks`: what of
-    "tiled" and "sliced" it cannot do."""
+    "tiled" and "sliced" it cannot do; `encoders`: the parts that encode text."""
 
     bytes: int
     file_bytes: int = 0
     parts: tuple[PartBytes, ...] = ()
     roles: tuple[RoleBytes, ...] = ()
     lacks: tuple[str, ...] = ()
+    encoders: tuple[PartBytes, ...] = ()
 
 
 class Learned(msgspec.Struct, frozen=True):

@@ -6,21 +6,13 @@ we had promised. Memory that a leaving slot has not given back yet counts as use
 that several models share counts once.
 """
 
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
 
 from workshop_gpu.conductor.effects import Holder
 from workshop_gpu.conductor.events import ForeignProcess, PartBytes
 from workshop_gpu.conductor.foreign import Foreign
 from workshop_gpu.conductor.lent import Lent
-
-
-@dataclass(slots=True)
-class _Weights:
-    """What a model has on the device: its own bytes, and parts that others may have too."""
-
-    own_bytes: int
-    parts: frozenset[PartBytes] = frozenset()
+from workshop_gpu.conductor.shared_weights import SharedWeights
 
 
 class Ledger:
@@ -32,7 +24,7 @@ class Ledger:
         self.total_bytes = 0
         self._foreign = Foreign()
         self._lent = Lent()
-        self._weights: dict[str, _Weights] = {}
+        self._weights = SharedWeights()
         self._freeing: dict[str, int] = {}
         self._working: dict[str, int] = {}
         self._reserved: dict[str, int] = {}
@@ -88,9 +80,8 @@ class Ledger:
     @property
     def ours_bytes(self) -> int:
         """What our worker holds, or may take at any moment, by what we know."""
-        weights = sum(each.own_bytes for each in self._weights.values())
-        shared = sum(part.bytes for part in self._parts(self._weights))
-        return weights + shared + sum(self._freeing.values()) + sum(self._working.values())
+        coming_and_going = sum(self._freeing.values()) + sum(self._working.values())
+        return self._weights.bytes + coming_and_going
 
     @property
     def free_bytes(self) -> int:
@@ -113,7 +104,7 @@ class Ledger:
 
     def _named(self) -> list[Holder]:
         holders = [
-            *self._holders_of_weights(),
+            *self._weights.holders(),
             *(Holder("freeing", name, size) for name, size in self._freeing.items()),
             *(Holder("working", name, size) for name, size in self._working.items()),
             Holder("cache", "worker", self._cache_bytes),
@@ -125,16 +116,6 @@ class Ledger:
         holders += [Holder("foreign", name, size) for name, size in self._foreign.named()]
         holders.append(Holder("margin", "margin", self.margin_bytes))
         return holders
-
-    def _holders_of_weights(self) -> Iterator[Holder]:
-        shared: dict[tuple[str, ...], int] = {}
-        for part in self._parts(self._weights):
-            users = tuple(name for name, each in self._weights.items() if part in each.parts)
-            shared[users] = shared.get(users, 0) + part.bytes
-        for name, each in self._weights.items():
-            yield Holder("weights", name, each.own_bytes + shared.pop((name,), 0))
-        for users, size_bytes in shared.items():
-            yield Holder("weights", f"shared by {', '.join(users)}", size_bytes)
 
     # what the driver says
 
@@ -170,52 +151,39 @@ class Ledger:
         """The weights of a slot: estimated when its load begins, measured when it has ended.
         What `parts` do not account for is the model's own."""
         self._change()
-        own_bytes = max(0, size_bytes - sum(part.bytes for part in set(parts)))
-        self._weights[model] = _Weights(own_bytes, frozenset(parts))
+        self._weights.set(model, size_bytes, parts)
 
     def weights_bytes(self, model: str) -> int:
         """All bytes that the model has here, shared ones included."""
-        each = self._weights.get(model)
-        if each is None:
-            return self._freeing.get(model, 0)
-        return each.own_bytes + sum(part.bytes for part in each.parts)
+        if model in self._weights:
+            return self._weights.of(model)
+        return self._freeing.get(model, 0)
 
     def present_bytes(self, parts: Collection[PartBytes]) -> int:
         """How much of these parts is here already, so that a load need not bring it."""
-        here = self._parts(self._weights)
-        return sum(part.bytes for part in here.intersection(parts))
+        return self._weights.present_bytes(parts)
 
     def leaving_bytes(self, models: Collection[str], wanted: Collection[PartBytes] = ()) -> int:
         """What comes free if all these models leave: not what they share with others that stay,
         nor what is `wanted` again by the one who comes."""
-        leaving = [self._weights[model] for model in models if model in self._weights]
         freeing = sum(self._freeing.get(model, 0) for model in models)
-        if not any(each.parts for each in leaving):
-            return sum(each.own_bytes for each in leaving) + freeing
-        stay = [name for name in self._weights if name not in models]
-        gone = self._parts(models) - self._parts(stay) - set(wanted)
-        shared = sum(part.bytes for part in gone)
-        return sum(each.own_bytes for each in leaving) + shared + freeing
+        return self._weights.leaving_bytes(models, wanted) + freeing
 
     def drop_weights(self, model: str) -> None:
         """A load failed and left nothing behind."""
         self._change()
-        self._weights.pop(model, None)
+        self._weights.drop(model)
 
     def start_freeing(self, model: str) -> None:
         """The slot leaves; its bytes count until they have come back."""
         self._change()
         self._freeing[model] = self.leaving_bytes((model,))
-        self._weights.pop(model, None)
+        self._weights.drop(model)
 
     def freed(self, model: str) -> int:
         """The leaving slot's bytes came back; says how many the account had for it."""
         self._change()
         return self._freeing.pop(model, 0)
-
-    def _parts(self, models: Collection[str]) -> frozenset[PartBytes]:
-        of_each = (self._weights[model].parts for model in models if model in self._weights)
-        return frozenset[PartBytes]().union(*of_each)
 
     # working memory
 
@@ -230,10 +198,13 @@ class Ledger:
 
     # memory for models of other devices
 
-    def lend(self, device: str, model: str, size_bytes: int) -> None:
-        """Promises bytes to a model of another device (0: it has none here any more)."""
+    def lend(
+        self, device: str, model: str, size_bytes: int, parts: Collection[PartBytes] = ()
+    ) -> None:
+        """Promises bytes to a model of another device (0: it has none here any more), of which
+        `parts` are here once for all models of that device."""
         self._change()
-        self._lent.promise(device, model, size_bytes)
+        self._lent.promise(device, model, size_bytes, parts)
 
     @property
     def lends(self) -> bool:
@@ -241,8 +212,16 @@ class Ledger:
         return self._lent.bytes > 0
 
     def lent_bytes(self, device: str, model: str) -> int:
-        """What a model of another device was promised here."""
+        """What a model of another device was promised here, with what it shares."""
         return self._lent.to(device, model)
+
+    def called_back_bytes(self, device: str, *models: str) -> int:
+        """What comes free here once these models have nothing here any more."""
+        return self._lent.leaving_bytes(device, models)
+
+    def lent_to_others_bytes(self, device: str, model: str, parts: Collection[PartBytes]) -> int:
+        """How much of these parts is here already for other models of that device."""
+        return self._lent.present_bytes(device, model, parts)
 
     def neighbour_holds(self, device: str, size_bytes: int) -> bool:
         """What that device's worker holds here by its own count; whether that is news."""

@@ -1,20 +1,27 @@
 """Memory of one device for models of another: promised with a load, given back with the slot.
 
 Only models whose settings name a swap device have any. Whoever works on that device comes first:
-what idle models elsewhere have there is called back as soon as somebody waits for room.
+what models elsewhere have there is called back, between two of their jobs, as soon as somebody
+waits for room. They go on with weights from host memory where they can, also those that are held or
+pinned; else they leave.
 """
 
+from collections.abc import Iterable, Sequence
 from string import digits
 from typing import TYPE_CHECKING
 
+from workshop_gpu.conductor.orders import Evict, Load, Order
+from workshop_gpu.conductor.placement import Option
+from workshop_gpu.conductor.placing import Placing
 from workshop_gpu.conductor.planner import elsewhere_bytes
-from workshop_gpu.conductor.planning import roles_of
+from workshop_gpu.conductor.planning import TYPICAL, Size, encoders_of, roles_of, wanted_models
 from workshop_gpu.conductor.records import Device, Slot, State
+from workshop_gpu.conductor.room import Claim
+from workshop_gpu.conductor.rungs import ENCODERS
 from workshop_gpu.conductor.states import SlotState
 
 if TYPE_CHECKING:
     from workshop_gpu.conductor.look import Look
-    from workshop_gpu.conductor.orders import Evict
 
 
 def kind_of(device: str) -> str:
@@ -46,15 +53,17 @@ def replace_workers(state: State) -> None:
 def lend(state: State, slot: Slot, *, moves: bool) -> None:
     """What the slot's placement takes of another device counts there. While a model `moves` from
     one placement to the next, so does what it has there until it has arrived."""
+    model, placement = slot.model, slot.placement
+    parts = encoders_of(state, model) if ENCODERS in placement.elsewhere else ()
     for device in state.devices.values():
-        size_bytes = 0
-        if device.name == slot.placement.source:
-            size_bytes = elsewhere_bytes(roles_of(state, slot.model), slot.placement)
-        before = device.ledger.lent_bytes(slot.device, slot.model)
-        if moves:
-            size_bytes = max(size_bytes, before)
-        if size_bytes != before:
-            device.ledger.lend(slot.device, slot.model, size_bytes)
+        before = device.ledger.lent_bytes(slot.device, model)
+        if device.name == placement.source:
+            size_bytes = elsewhere_bytes(roles_of(state, model), placement)
+            if not (moves and size_bytes < before):
+                device.ledger.lend(slot.device, model, size_bytes, parts)
+                state.touch(device.name)
+        elif before and not moves:
+            device.ledger.lend(slot.device, model, 0)
             state.touch(device.name)
 
 
@@ -102,26 +111,88 @@ def tell_guests_to_leave(state: State, device: Device, because: str) -> None:
             state.touch(slot.device)
 
 
-def call_back(look: "Look") -> "Evict | None":
-    """Where somebody waits for room that an idle model of another device takes, that one leaves.
-    One for which jobs wait stays, unless others were overtaken for too long."""
-    from workshop_gpu.conductor.orders import Evict
+def given_back_bytes(state: State, device: Device, slots: Iterable[Slot]) -> int:
+    """What comes free on the device once these models of others have nothing there any more."""
+    models: dict[str, list[str]] = {}
+    for slot in slots:
+        models.setdefault(slot.device, []).append(slot.model)
+    return sum(device.ledger.called_back_bytes(name, *each) for name, each in models.items())
 
-    state = look.state
-    if not (look.without_room or look.reserved):
+
+def way_out(state: State, slot: Slot, now: float) -> Load | None:
+    """How the model is placed so that it has nothing on other devices, in what room its own has
+    now. None where there is no such rung, or no room for one."""
+    device = state.devices[slot.device]
+    size = TYPICAL if slot.drawn is None else Size(*slot.drawn)
+    free_bytes = device.ledger.free_bytes
+
+    def ask(needed: int) -> Option | None:
+        return Option(device.name, free_bytes) if needed <= free_bytes else None
+
+    option = Placing(state, now, slot.model, size).alone(device, ask)
+    if option is None:
         return None
+    return Load(device.name, slot.model, option.placement, option.weights_bytes)
+
+
+def give_back(
+    state: State, slot: Slot, now: float, because: str, *, kept: bool
+) -> Load | Evict | None:
+    """The model of another device gives its memory here back, between two of its jobs: it goes
+    to a rung without, or it leaves unless it is `kept`. None: not now, or not at all."""
+    idle = slot.state is SlotState.READY and not slot.running
+    if not idle or not state.devices[slot.device].can_transfer:
+        return None
+    way = way_out(state, slot, now)
+    if way is None and not kept:
+        return Evict(slot.device, slot.model, because)
+    return way
+
+
+def call_back(look: "Look") -> Order | None:
+    """Where somebody waits for room that models of other devices take, they give it back, those
+    first that were not used for longest. One for which jobs wait stays as it is, unless others
+    were overtaken for too long."""
+    state = look.state
     due = state.queue.due_models()
     for device in look.devices:
-        if not (look.without_room or device.name in look.reserved):
+        lent = sorted(guests(state, device), key=lambda slot: slot.used_s)
+        if not lent or not _calls_back(look, device, lent):
             continue
-        for slot in guests(state, device):
-            awaited = state.queue.awaits(slot.model) and (not due or slot.model in due)
-            idle = slot.state is SlotState.READY and not slot.running
-            if (
-                idle
-                and not state.is_kept(slot)
-                and not awaited
-                and state.devices[slot.device].can_transfer
-            ):
-                return Evict(slot.device, slot.model, f"{device.name} needs its memory")
+        for slot in lent:
+            if state.queue.awaits(slot.model) and (not due or slot.model in due):
+                continue
+            because = f"{device.name} needs its memory"
+            order = give_back(state, slot, look.now, because, kept=state.is_kept(slot))
+            if order is not None:
+                return order
     return None
+
+
+def _calls_back(look: "Look", device: Device, lent: Sequence[Slot]) -> bool:
+    """Whether somebody gets room on the device by that, sooner than otherwise."""
+    if device.name in look.reserved:
+        return True
+    state, back_bytes = look.state, given_back_bytes(look.state, device, lent)
+
+    def later(each: Device, placing: Placing, claim: Claim, more_bytes: int) -> bool:
+        return look.room.later(each, claim, placing.least_bytes(each) - more_bytes)
+
+    for model in dict.fromkeys([*sorted(look.without_room), *wanted_models(state)]):
+        able = [
+            each
+            for each in look.devices
+            if model not in each.slots or each.has(model, SlotState.READY)
+        ]
+        if device not in able:
+            continue
+        if state.queue.awaits(model):
+            job = state.queue.first_of(model)
+            placing, claim = Placing.for_job(state, look.now, job), look.claim(job)
+        else:
+            placing, claim = Placing(state, look.now, model, TYPICAL), Claim(model, None, None)
+        if later(device, placing, claim, back_bytes) and not any(
+            later(each, placing, claim, 0) for each in able
+        ):
+            return True
+    return False

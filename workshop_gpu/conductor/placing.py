@@ -122,6 +122,12 @@ class Placing:
             ways.append(_placed(as_it_is, plan, cost_s))
         return best(ways)
 
+    def alone(self, device: Device, ask: Ask) -> Option | None:
+        """The best way to place a model that is ready so that it has nothing on other devices."""
+        own_bytes = device.ledger.leaving_bytes((self._model,))
+        ways = self._ways(device, ask, own_bytes)
+        return best(each for each in ways if not each.placement.source)
+
     def climb(self, device: Device, ask: Ask) -> Option | None:
         """The best way to place an idle model, where that is clearly better than it is now."""
         slot = device.slots[self._model]

@@ -61,7 +61,8 @@ class Question(msgspec.Struct, frozen=True):
     """What a plan is wanted for: a model, a job of it, and the room on a device.
 
     `buffers` and `buffer_bytes` are the placement's. `source` is the other device that the model
-    may use ("": none), with `source_room_bytes` there. `streamed_bytes` above 0 are
+    may use ("": none), with `source_room_bytes` there, beside `source_there_bytes` of its text
+    encoders, which are there for other models. `streamed_bytes` above 0 are
     streamed in any case on rungs that stream. `lacks`: what of "tiled" and "sliced" the model
     cannot do. `plain`: the speeds of placements whose blocks are not compiled, where `speeds` are
     of compiled ones.
@@ -76,6 +77,7 @@ class Question(msgspec.Struct, frozen=True):
     buffer_bytes: int = 0
     source: str = ""
     source_room_bytes: int = 0
+    source_there_bytes: int = 0
     streamed_bytes: int = 0
     lacks: tuple[str, ...] = ()
     plain: Speeds | None = None
@@ -163,7 +165,8 @@ def plan_of(question: Question, placement: Placement, rung: Rung | None = None) 
     working, peaks = sizes.above(weights)
     missing = max(0, weights + working - question.room_bytes)
     elsewhere = elsewhere_bytes(question.roles, placement)
-    missing_elsewhere = max(0, elsewhere - question.source_room_bytes)
+    coming_there = elsewhere - (question.source_there_bytes if placement.elsewhere else 0)
+    missing_elsewhere = max(0, coming_there - question.source_room_bytes)
     problem = f"{gigabytes(missing)} are missing" if missing else ""
     if not problem and missing_elsewhere:
         problem = f"{gigabytes(missing_elsewhere)} are missing on {placement.source}"
@@ -198,7 +201,10 @@ def least_elsewhere_bytes(question: Question, rung: Rung) -> int:
 
 
 def _at_home_bytes(question: Question, rung: Rung) -> int:
-    return sum(_role(question.roles, role).size_bytes for role in rung.placement.elsewhere)
+    """What has to come to the other device of the roles that live there."""
+    roles = rung.placement.elsewhere
+    in_all = sum(_role(question.roles, role).size_bytes for role in roles)
+    return max(0, in_all - question.source_there_bytes) if roles else 0
 
 
 def _streamed_bytes(question: Question, rung: Rung) -> int:

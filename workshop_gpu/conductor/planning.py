@@ -4,14 +4,16 @@ A model whose roles nobody knows has one placement: as a whole. All others climb
 what the instructor says of the model's memory.
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import msgspec
 
 from workshop_gpu.conductor.compiled import reckons_compiled
 from workshop_gpu.conductor.estimates import Estimates
-from workshop_gpu.conductor.events import JobSubmitted
+from workshop_gpu.conductor.events import JobSubmitted, PartBytes
 from workshop_gpu.conductor.ladder import AUTO, PLANNED, SWAPPING, Rung, Streams, rung_named
+from workshop_gpu.conductor.looked import look_at
 from workshop_gpu.conductor.memory_settings import MemorySettings
 from workshop_gpu.conductor.planner import (
     Plan,
@@ -23,9 +25,10 @@ from workshop_gpu.conductor.planner import (
 )
 from workshop_gpu.conductor.records import TYPICAL_PIXELS, Device, Job, State
 from workshop_gpu.conductor.rungs import DENOISER, HOST, RESIDENT, Placement, RoleBytes
-from workshop_gpu.conductor.states import DeviceState
+from workshop_gpu.conductor.states import DeviceState, SlotState
 
 _TYPICAL_STEPS = 20
+_PRESENT = (SlotState.LOADING, SlotState.READY, SlotState.LEAVING)
 
 
 class Size(NamedTuple):
@@ -77,6 +80,11 @@ def roles_of(state: State, model: str) -> tuple[RoleBytes, ...]:
         else role
         for role in roles
     )
+
+
+def encoders_of(state: State, model: str) -> tuple[PartBytes, ...]:
+    """Its components that encode text, which other models may have too; () where unknown."""
+    return state.estimates.encoders(state.models[model].facts)
 
 
 def rungs_for(memory: MemorySettings, placement: str = "") -> tuple[Rung, ...]:
@@ -149,27 +157,61 @@ def _speeds(
     return Speeds(step_s, bus_bytes_per_s, tuple(measured.items()), compiled)
 
 
-def source_for(state: State, model: str, device: Device | None = None) -> tuple[str, int]:
-    """The swap device that the model's settings name, and what it has for the model ("": it is
-    none for a model on this device, or its worker does not see it yet). Without a device: what it
-    could give at most."""
+def source_for(state: State, model: str, device: Device | None = None) -> tuple[str, int, int]:
+    """The swap device that the model's settings name, what it has for the model, and what of the
+    text encoders is there already for other models ("": it is none for a model on this device, or
+    its worker does not see it yet). Without a device: what it could give at most."""
     name = state.models[model].facts.memory.swap_device
     swap = None if name in HOST else state.devices.get(name)
     if swap is None:
-        return "", 0
+        return "", 0, 0
     if device is None:
-        return name, swap.ledger.most_bytes
+        return name, swap.ledger.most_bytes, 0
     if swap is device or name not in device.neighbours:
-        return "", 0
-    return name, room_on(state, swap, device, model)
+        return "", 0, 0
+    encoders = encoders_of(state, model)
+    there_bytes = swap.ledger.lent_to_others_bytes(device.name, model, encoders)
+    return name, room_on(state, swap, device, model), there_bytes
 
 
 def room_on(state: State, swap: Device, device: Device, model: str) -> int:
-    """What a device has now for a model of another one, with what the model has there already."""
+    """What a device has now for a model of another one, with what the model alone has there
+    already. Nothing more while somebody waits for room there: it would be called back at once."""
     closed = swap.name in state.closed or swap.state is not DeviceState.READY
     if closed or device.in_safe_mode or swap.in_safe_mode:
         return 0
-    return max(0, swap.ledger.free_bytes + swap.ledger.lent_bytes(device.name, model))
+    there_bytes = swap.ledger.called_back_bytes(device.name, model)
+    free_bytes = 0 if _is_awaited(state, swap, model) else swap.ledger.free_bytes
+    return max(0, free_bytes + there_bytes)
+
+
+def wanted_models(state: State) -> Iterator[str]:
+    """Models that should be ready for holds, preloads or pins, and are not."""
+    for name, model in state.models.items():
+        wanted = state.holds.on(name) or model.wanted_s is not None or model.pinned
+        offered = model.listed and model.facts.on_disk and not model.facts.problem
+        if wanted and offered and not state.has_slot(name, *_PRESENT):
+            yield name
+
+
+def _is_awaited(state: State, device: Device, but: str) -> bool:
+    """Whether the device has room for a model that should be ready, or whose jobs have been
+    overtaken for too long: then nobody else's weights come in between."""
+    ever_bytes = look_at(state, device).ever_bytes
+    for model in {*wanted_models(state), *state.queue.due_models()} - {but}:
+        fits = least_bytes(state, model, TYPICAL) <= ever_bytes
+        if fits and _may_come_to(state, device, model):
+            return True
+    return False
+
+
+def _may_come_to(state: State, device: Device, model: str) -> bool:
+    """Whether the model, which is not there, may be loaded there: it has not failed to, and on its
+    swap device it has a rung that does not swap."""
+    if device.has(model, SlotState.FAILED, SlotState.READY):
+        return False
+    memory = state.models[model].facts.memory
+    return memory.swap_device != device.name or not all(rung.swaps for rung in rungs_for(memory))
 
 
 def buffers_for(memory: MemorySettings) -> int:

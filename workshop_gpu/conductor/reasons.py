@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from workshop_gpu.conductor.errors import gigabytes
 from workshop_gpu.conductor.fetching import awaits_download
+from workshop_gpu.conductor.lending import guests
 from workshop_gpu.conductor.placement import never_fits
 from workshop_gpu.conductor.planning import TYPICAL, least_bytes
 from workshop_gpu.conductor.records import Device, Job, State
@@ -87,10 +88,26 @@ def keepers(state: State, device: Device) -> list[str]:
         for name, slot in device.slots.items()
         if state.models[name].pinned and not state.has_other_copy(slot)
     ]
+    kept += _kept_guests(state, device)
     kept += _reservations(state, device)
     foreign = [holder for holder in device.ledger.holders() if holder.kind == "foreign"]
     kept += [f"{gigabytes(holder.bytes)} are taken by {holder.name}" for holder in foreign]
     return kept
+
+
+def _kept_guests(state: State, device: Device) -> list[str]:
+    """Models of other devices that have memory of this one, and stay."""
+    said = []
+    for slot in guests(state, device):
+        size_bytes = device.ledger.lent_bytes(slot.device, slot.model)
+        what = f"{slot.model} on {slot.device}, which has {gigabytes(size_bytes)} here"
+        if not state.is_kept(slot):
+            continue
+        if holds := len(state.holds_on(slot.model)):
+            said.append(f"{what}, is held by {holds} notebook(s)")
+        else:
+            said.append(f"{what}, is pinned")
+    return said
 
 
 def _ready(state: State) -> list[Device]:

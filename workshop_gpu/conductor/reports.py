@@ -196,13 +196,14 @@ class Reports:
         facts, estimates = self._state.models[model].facts, self._state.estimates
         if event.placement == RESIDENT:
             estimates.learn_weights(
-                model, measured, facts.file_bytes, event.parts, event.roles, event.lacks
-            )
+                model, measured, facts.file_bytes, event.parts, event.roles, event.lacks,
+                event.encoders,
+            )  # fmt: skip
         elif event.roles:
             in_all = sum(role.size_bytes for role in event.roles)
             parts = estimates.parts(facts)
             estimates.learn_weights(
-                model, in_all, facts.file_bytes, parts, event.roles, event.lacks
+                model, in_all, facts.file_bytes, parts, event.roles, event.lacks, event.encoders
             )
         ledger.set_weights(model, measured, event.parts)
         if contradicts(measured, estimated):

@@ -2,10 +2,11 @@
 
 Workers ask for parts by the name of their content and get shared memory, full or to be filled.
 What no worker uses stays for the next time, until room is needed; a worker's end costs nothing.
+LoRAs lie in their workers' own memory, and count and leave as the parts do.
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -14,6 +15,7 @@ from workshop_gpu.host import host_memory, memfd
 from workshop_gpu.host.host_memory import HostMemory
 from workshop_gpu.worker import protocol
 from workshop_gpu.worker.protocol import PartState
+from workshop_gpu.worker.protocol_loras import ForgetLoras, KeptLora, LorasKept
 
 _SHARE_OF_AVAILABLE = 0.5
 _FLOOR_SHARE = 0.05
@@ -38,7 +40,8 @@ class _Part:
     """Memory in segments, a memfd each.
 
     `names` are the keys under which it was asked for, and its digest. `models` are those that it
-    was last loaded for. `filler` is set until it is complete.
+    was last loaded for. `filler` is set until it is complete. `lora` is the name of one, which has
+    no segments: it is in its keeper's memory.
     """
 
     descriptors: list[int]
@@ -48,16 +51,19 @@ class _Part:
     digest: str = ""
     uses: set[tuple[PoolUser, str]] = field(default_factory=set)
     models: set[str] = field(default_factory=set)
+    lora: str = ""
 
 
 @dataclass(frozen=True)
 class PoolPart:
-    """A complete part, for people: which models it was loaded for, how many workers use it."""
+    """A complete part, for people: which models it was loaded for, how many workers use it, and
+    the name of a LoRA ("": it is weights of a model)."""
 
     name: str
     size_bytes: int
     models: tuple[str, ...]
     workers: int
+    lora: str = ""
 
 
 @dataclass(frozen=True)
@@ -94,6 +100,8 @@ class WeightPool:
         """By each of its names; those that were dropped last are at the end."""
         self._in_use: dict[tuple[PoolUser, str], _Part] = {}
         self._waiting: dict[str, list[tuple[PoolUser, int]]] = {}
+        self._loras: dict[tuple[PoolUser, str], _Part] = {}
+        """By the worker that keeps it and its key there."""
         self._troubles: dict[PoolUser, str] = {}
         """Why a worker's last load was not from the pool; "" if it was."""
         self._asked_to_free = False
@@ -110,6 +118,7 @@ class WeightPool:
                     part.size_bytes,
                     tuple(sorted(part.models)),
                     len({id(user) for user, _ in part.uses}),
+                    part.lora,
                 )
                 for part in self._kept()
             ),
@@ -126,6 +135,8 @@ class WeightPool:
                 self._filled(user, key, digest)
             case protocol.PartDropped(key):
                 self._dropped(user, key)
+            case LorasKept(loras):
+                self._keeps(user, loras)
 
     def loaded(self, user: PoolUser, report: protocol.Loaded) -> None:
         """A model stands ready on a worker."""
@@ -142,6 +153,7 @@ class WeightPool:
             self._waiting[key] = [entry for entry in waiting if entry[0] is not user]
         for owner, key in [use for use in self._in_use if use[0] is user]:
             self._dropped(owner, key)
+        self._keeps(user, ())
 
     # From the clock
 
@@ -170,6 +182,7 @@ class WeightPool:
         self._complete.clear()
         self._in_use.clear()
         self._waiting.clear()
+        self._loras.clear()
         self._problem = "the server is ending"
 
     # Parts
@@ -284,6 +297,9 @@ class WeightPool:
         if part.filler is None:
             for name in part.names:
                 del self._complete[name]
+        for user, key in [each for each, lora in self._loras.items() if lora is part]:
+            del self._loras[user, key]
+            user.send(ForgetLoras((key,)))
         memfd.close(part.descriptors)
 
     def _another_fills(self, user: PoolUser, key: str) -> bool:
@@ -295,6 +311,37 @@ class WeightPool:
 
     def _fills_something(self, user: PoolUser) -> bool:
         return any(part.filler is user for part in self._in_use.values())
+
+    # LoRAs
+
+    def _keeps(self, user: PoolUser, loras: Sequence[KeptLora]) -> None:
+        """All that the worker keeps; what is too much leaves, as soon as no job draws with it."""
+        there = {lora.key for lora in loras}
+        for owner, key in [each for each in self._loras if each[0] is user]:
+            if key not in there:
+                self._lora_gone(owner, key)
+        for lora in loras:
+            if lora.in_use:
+                self._use(user, _lora_name(lora.key), self._lora(user, lora))
+            elif (user, lora.key) in self._loras:
+                self._dropped(user, _lora_name(lora.key))
+            else:
+                self._lora(user, lora)
+        self._evict_unused(self._used_bytes() - self._budget_bytes)
+
+    def _lora(self, user: PoolUser, lora: KeptLora) -> _Part:
+        part = self._loras.get((user, lora.key))
+        if part is None:
+            part = _Part([], lora.size_bytes, None, [], models={lora.model}, lora=lora.lora)
+            self._loras[user, lora.key] = part
+            self._name(part, f"{_lora_name(lora.key)} of {id(user)}")
+        return part
+
+    def _lora_gone(self, user: PoolUser, key: str) -> None:
+        part = self._loras.pop((user, key))
+        self._in_use.pop((user, _lora_name(key)), None)
+        for name in part.names:
+            del self._complete[name]
 
     # Room
 
@@ -353,6 +400,11 @@ class WeightPool:
     def _kept(self) -> Iterable[_Part]:
         """The complete parts, of those that nobody uses the longest unused first."""
         return {id(part): part for part in self._complete.values()}.values()
+
+
+def _lora_name(key: str) -> str:
+    """What no part of a model is called."""
+    return f"lora {key}"
 
 
 def usual_budget_bytes(memory: HostMemory) -> int:

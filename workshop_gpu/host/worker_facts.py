@@ -31,11 +31,12 @@ def facts(
         case protocol.Loading(model, done_bytes, total_bytes):
             found.append(events.SlotProgressed(device, model, done_bytes, total_bytes))
         case protocol.Loaded(model, weights_bytes, seconds_s):
-            parts = tuple(events.PartBytes(p.part, p.device_bytes) for p in report.parts)
+            parts, encoders = _named(report.parts), _named(report.encoders)
             found.append(
                 events.SlotLoaded(
                     device, model, weights_bytes, seconds_s, parts,
                     report.placement, report.roles, report.transient_bytes, report.lacks,
+                    encoders,
                 )
             )  # fmt: skip
         case protocol.Compiled(model, ready, problem):
@@ -62,3 +63,7 @@ def facts(
             )
         )
     return found
+
+
+def _named(parts: tuple[protocol.PartBytes, ...]) -> tuple[events.PartBytes, ...]:
+    return tuple(events.PartBytes(part.part, part.device_bytes) for part in parts)

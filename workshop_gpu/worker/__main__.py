@@ -25,6 +25,7 @@ from workshop_gpu.worker.compilers import AUTO, COMPILERS, compilers_folders
 from workshop_gpu.worker.lifeline import die_with_parent
 from workshop_gpu.worker.link import Link, end_process
 from workshop_gpu.worker.protocol import StandingBy
+from workshop_gpu.worker.protocol_loras import LorasKept
 from workshop_gpu.worker.turns import Turns
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ def main() -> None:
     from workshop_gpu.worker.cores import share_out
     from workshop_gpu.worker.devices import open_device
     from workshop_gpu.worker.engine import Engine
+    from workshop_gpu.worker.loras import Loras
     from workshop_gpu.worker.moving import Mover
     from workshop_gpu.worker.neighbours import Neighbours
     from workshop_gpu.worker.pipelines import import_usual_classes
@@ -85,7 +87,9 @@ def main() -> None:
     link.compile = compiling.compile
     compiling.start()
     neighbours = Neighbours(options.neighbours, on_card=options.device == "cuda")
-    mover = Mover(device, link, turns, PoolLink(link), ahead, compiling, neighbours)
+    loras = Loras(tell=lambda kept: link.send(LorasKept(kept)))
+    link.forget_loras = loras.forget
+    mover = Mover(device, link, turns, PoolLink(link), ahead, compiling, neighbours, loras)
     mover.start()
     if options.stand_by:
         link.begins.wait()

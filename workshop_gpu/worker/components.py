@@ -5,7 +5,7 @@ pool. So a model comes back exactly as it was, however often it left.
 """
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from workshop_gpu.conductor.rungs import (
+    ENCODERS,
     RESIDENT,
     ROLES,
     VAE,
@@ -94,8 +95,9 @@ class Component:
 
     @property
     def elsewhere_bytes(self) -> int:
-        """What it takes on the device where it lives, if that is another one."""
-        return 0 if self.abroad is None else len(self.abroad) + self.computed.size_bytes
+        """What it takes on the device where it lives, if that is another one, beside its part's
+        copy there, which may be shared."""
+        return 0 if self.abroad is None else self.computed.size_bytes
 
     @property
     def computes_on(self) -> torch.device:
@@ -131,9 +133,8 @@ class Component:
     def live_on(self, neighbour: Neighbour) -> None:
         """Let its bytes, which are in host memory, come to another device. Raises torch's error
         where there is no room."""
-        assert self.part.host is not None
         self.neighbour = neighbour
-        self.abroad = neighbour.copy_of(self.part.host.tensor(), 0, self.part.size_bytes)
+        self.abroad = neighbour.whole(self.part)
         self.bind_to_device()
 
     def bind_to_host(self) -> None:
@@ -215,6 +216,11 @@ def streaming_of(components: Sequence[Component], placement: Placement) -> Strea
     return plan
 
 
+def _named(parts: Iterable[Part]) -> tuple[PartBytes, ...]:
+    each = {id(part): part for part in parts}
+    return tuple(PartBytes(part.told_as or part.digest, part.size_bytes) for part in each.values())
+
+
 @dataclass(eq=False)
 class OpenModel:
     """A model that is open; `resident` once it stands in its placement, ready to draw.
@@ -250,9 +256,15 @@ class OpenModel:
 
     @property
     def elsewhere_bytes(self) -> int:
-        """What it takes of its placement's source, the other device."""
+        """What no other model can share of what it takes of its placement's source, the other
+        device."""
         streamed_bytes = self.rotation.elsewhere_bytes if self.rotation else 0
         return streamed_bytes + sum(component.elsewhere_bytes for component in self.components)
+
+    @property
+    def encoder_bytes(self) -> tuple[PartBytes, ...]:
+        """The parts of its text encoders, by the names of their content, wherever they are."""
+        return _named(component.part for component in self.with_role(ENCODERS))
 
     @property
     def computed_bytes(self) -> int:
@@ -269,8 +281,7 @@ class OpenModel:
     @property
     def part_bytes(self) -> tuple[PartBytes, ...]:
         """Which parts are wholly on the device, by the names of their content."""
-        parts = {id(c.part): c.part for c in self._homed(Home.DEVICE)}
-        return tuple(PartBytes(p.told_as or p.digest, p.size_bytes) for p in parts.values())
+        return _named(component.part for component in self._homed(Home.DEVICE))
 
     @cached_property
     def roles(self) -> tuple[RoleBytes, ...]:

@@ -18,7 +18,6 @@ from workshop_gpu.worker.failures import Cancelled, Outcome, Success, attempt
 from workshop_gpu.worker.images import ImageRecord
 from workshop_gpu.worker.leaks import LeakCheck
 from workshop_gpu.worker.link import Link
-from workshop_gpu.worker.loras import Loras
 from workshop_gpu.worker.moving import Mover, give_back
 from workshop_gpu.worker.turns import Turns
 
@@ -37,7 +36,6 @@ class Engine:
         self._turns = turns
         self._compiling = compiling
         self._leaks = LeakCheck(device)
-        self._loras = Loras()
         self._versions = {name: version(name) for name in ("torch", "diffusers", "transformers")}
 
     def work_for_ever(self) -> None:
@@ -75,7 +73,8 @@ class Engine:
         """Only while no model comes or goes: its bytes would be taken for what a job left."""
         if not self._mover.quiet:
             return
-        device_bytes, host_bytes = self._leaks.after_job(self._mover.weights_bytes)
+        lora_bytes = self._mover.loras.kept_bytes
+        device_bytes, host_bytes = self._leaks.after_job(self._mover.weights_bytes, lora_bytes)
         if (device_bytes or host_bytes) and self._mover.quiet:
             self._link.send(protocol.Drifted(device_bytes, host_bytes))
 
@@ -83,7 +82,7 @@ class Engine:
 
     def _run(self, run: protocol.Run) -> None:
         for members in divided(run.members, self._mover.pipeline(run.model)):
-            stager, loras = self._mover.stager, self._loras
+            stager, loras = self._mover.stager, self._mover.loras
             tools = Tools(self._link, self._turns, self._device, stager, loras, self._compiling)
             answer = partial(self._answer, run.model)
             batch = Batch(members, tools, answer, profile=run.profile, compiles=run.compiles)

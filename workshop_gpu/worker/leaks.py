@@ -37,17 +37,18 @@ class Drift:
         self._least: OrderedDict[int, int] = OrderedDict()
         self._over = 0
 
-    def after_job(self, weights_bytes: int, kept_bytes: int) -> int:
+    def after_job(self, weights_bytes: int, kept_bytes: int, known_bytes: int = 0) -> int:
         """Takes a reading; returns the bytes that have not come back, once that is sure, else 0.
 
-        The models' bytes stand for the set of them.
+        The models' bytes stand for the set of them. `known_bytes` may be in the reading or not,
+        and are no leak where they are.
         """
         least = min(self._least.get(weights_bytes, kept_bytes), kept_bytes)
         self._least[weights_bytes] = least
         self._least.move_to_end(weights_bytes)
         while len(self._least) > _MOST_SETS:
             self._least.popitem(last=False)
-        drift_bytes = kept_bytes - least
+        drift_bytes = kept_bytes - least - known_bytes
         self._over = self._over + 1 if drift_bytes > self._tolerance_bytes else 0
         return drift_bytes if self._over >= _IN_A_ROW else 0
 
@@ -61,11 +62,11 @@ class LeakCheck:
         self._on_device = Drift(max(_LEAST_DRIFT_BYTES, share_bytes))
         self._on_host = Drift(_HOST_DRIFT_BYTES)
 
-    def after_job(self, weights_bytes: int) -> tuple[int, int]:
-        """Bytes that have not come back, on the device and on the host. No model may be coming or
-        going just now."""
+    def after_job(self, weights_bytes: int, lora_bytes: int) -> tuple[int, int]:
+        """Bytes that have not come back, on the device and on the host, where LoRAs are kept that
+        are no leak. No model may be coming or going just now."""
         allocated_bytes = self._device.allocated_bytes() or weights_bytes
         return (
             self._on_device.after_job(weights_bytes, allocated_bytes - weights_bytes),
-            self._on_host.after_job(weights_bytes, own_host_bytes()),
+            self._on_host.after_job(weights_bytes, own_host_bytes(), lora_bytes),
         )

@@ -17,6 +17,7 @@ from typing import NoReturn
 import msgspec
 
 from workshop_gpu.worker import protocol
+from workshop_gpu.worker.protocol_loras import ForgetLoras
 
 EXIT_GONE = 0
 EXIT_BROKEN_STREAM = 3
@@ -82,6 +83,8 @@ class Link:
         self.pool_answers: queue.SimpleQueue[PoolAnswer] = queue.SimpleQueue()
         self.compile: Callable[[str], None] = lambda model: None
         """Takes an order to compile a model's blocks, once somebody does that."""
+        self.forget_loras: Callable[[tuple[str, ...]], None] = lambda keys: None
+        """Takes an order to let go of LoRAs, once somebody keeps some."""
         self.cancellations = Cancellations()
         self._descriptors: deque[int] = deque()
 
@@ -119,6 +122,8 @@ class Link:
                 self.preparations.put(order)
             case protocol.Compile(model):
                 self.compile(model)
+            case ForgetLoras(keys):
+                self.forget_loras(keys)
             case protocol.PartGranted():
                 # Some may be lost on the way, where this process has too many files open.
                 there = min(order.segments, len(self._descriptors))

@@ -67,7 +67,7 @@ class _Load:
 
 
 class Loader:
-    """The models of one device. All its methods run on one thread."""
+    """The models of one device, on one thread. `on_close` hears of each that is forgotten."""
 
     def __init__(
         self,
@@ -76,8 +76,10 @@ class Loader:
         client: PoolClient,
         ahead: Ahead | None = None,
         neighbours: Neighbours | None = None,
+        on_close: Callable[[OpenModel], None] = lambda model: None,
     ) -> None:
         self._device = device
+        self._on_close = on_close
         self._ahead = ahead or Ahead(turns)
         self._card = device if isinstance(device, CudaDevice) else None
         self._turns = turns
@@ -109,11 +111,10 @@ class Loader:
     @property
     def elsewhere_bytes(self) -> dict[str, int]:
         """What its models take of other devices, by the server's names."""
-        taken: dict[str, int] = {}
+        taken = self._neighbours.whole_bytes
         for model in list(self._models.values()):
             if model.resident and (size_bytes := model.elsewhere_bytes):
-                source = model.placement.source
-                taken[source] = taken.get(source, 0) + size_bytes
+                taken[model.placement.source] = taken.get(model.placement.source, 0) + size_bytes
         return taken
 
     @property
@@ -398,6 +399,7 @@ class Loader:
         if load.rotation is not None:
             load.rotation.end()
         for component in load.components:
+            component.abroad = None
             component.part.residents.discard(load.model)
             if not component.part.residents:
                 component.part.device = None
@@ -469,6 +471,7 @@ class Loader:
         model = self._models.pop(name, None)
         if model is None:
             return
+        self._on_close(model)
         for component in model.components:
             self._parts.let_go(component.part, name)
         self._late.forget_closed()

@@ -3,15 +3,17 @@
 The weights of a model are shared and can only be read, so nothing is ever fused into them. PEFT
 puts a layer around each layer that a LoRA changes: the plain one computes as always, and the
 addition is computed beside it. Where no job asks for a LoRA the plain layers stand in the model,
-so that it costs nothing and leaves nothing behind; what PEFT made is kept aside, in host memory.
+so that it costs nothing and leaves nothing behind; what PEFT made is kept aside, in host memory. It
+counts in the weight pool's budget: the host is told of it, and may have it forgotten.
 A LoRA's few bytes come to the device with a job and leave with it: they are a part of the job's
 working memory, and no placement has to know of them.
 """
 
 import hashlib
+import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,14 +27,18 @@ from workshop_gpu.worker.checkpoints import BadCheckpoint
 from workshop_gpu.worker.components import Component, OpenModel
 from workshop_gpu.worker.lora_files import add_adapter, read_lora
 from workshop_gpu.worker.protocol import BatchMember
+from workshop_gpu.worker.protocol_loras import KeptLora
 from workshop_gpu.worker.stored import content_name
 
 MOST_KEPT = 4
 """Of each model, beside those in use; the one that was not used for longest is forgotten."""
 MOST_KEPT_BYTES = 2_000_000_000
-"""Of all models together, beside those in use: they lie in host memory that is no pool's."""
+"""Of all models together, beside those in use; fewer where the weight pool needs the room."""
 _LONGEST_PROBLEM = 300
 """Characters of a library's message."""
+
+Tell = Callable[[tuple[KeptLora, ...]], None]
+"""Tells the host what is kept."""
 
 
 @dataclass(frozen=True)
@@ -81,18 +87,30 @@ class _Tensor:
 
 @dataclass(frozen=True, eq=False)
 class _Adapter:
-    """A LoRA as PEFT knows it, by this name, with the layers that it changes. `sha256`: of its
-    file."""
+    """A LoRA as PEFT knows it, by this name, with the layers of its model that it changes.
+    `sha256`: of its file."""
 
+    model: str
     name: str
     sha256: str
     layers: tuple[_Layer, ...]
-    tensors: tuple[_Tensor, ...]
+    tensors: list[_Tensor]
+
+    @property
+    def key(self) -> str:
+        """Of all that the worker keeps."""
+        return f"{self.model} {self.name}"
 
     @property
     def size_bytes(self) -> int:
         """In host memory."""
         return sum(each.host.nbytes for each in self.tensors)
+
+    def let_go(self) -> None:
+        """Its bytes go. What PEFT made stays around the model's plain layers, and is empty."""
+        for each in self.tensors:
+            each.parameter.data = each.host.new_empty(0)
+        self.tensors.clear()
 
 
 @dataclass(eq=False)
@@ -106,15 +124,33 @@ class _Fitted:
     used: dict[str, int] = field(default_factory=dict)
     """By the files' content, the number of their last use among all of the worker's."""
     made: int = 0
+    gone: list[_Adapter] = field(default_factory=list)
+    """Let go of, and to be taken out of PEFT's layers by the thread that draws."""
+
+    def let_go(self, key: str) -> None:
+        adapter = self.adapters.pop(key)
+        for known in (self.names, self.used):
+            known.pop(key, None)
+        adapter.let_go()
+        self.gone.append(adapter)
 
 
 class Loras:
-    """The LoRAs of all models of a worker. Only for the thread that draws."""
+    """The LoRAs of all models of a worker. Only for the thread that draws, but for `forget` and
+    `closed`: others must have the memory back while it draws for minutes."""
 
-    def __init__(self, most_kept_bytes: int = MOST_KEPT_BYTES) -> None:
+    def __init__(
+        self, most_kept_bytes: int = MOST_KEPT_BYTES, tell: Tell = lambda kept: None
+    ) -> None:
         self._most_kept_bytes = most_kept_bytes
         self._uses = 0
         self._fitted: WeakKeyDictionary[OpenModel, _Fitted] = WeakKeyDictionary()
+        self._in_use: set[_Adapter] = set()
+        self._keeping = threading.Lock()
+        """Held while it is decided what stays, and what is used."""
+        self._tell = tell
+        self._telling = threading.Lock()
+        self._told: tuple[KeptLora, ...] = ()
 
     @contextmanager
     def on(self, model: OpenModel, wanted: Sequence[Wanted]) -> Iterator[dict[str, str]]:
@@ -124,41 +160,120 @@ class Loras:
         if not wanted:
             yield {}
             return
-        fitted = self._fitted.setdefault(model, _Fitted())
-        adapters = [self._used(model, fitted, each) for each in wanted]
-        _forget_oldest(model, fitted, MOST_KEPT + len(wanted))
-        self._make_room(adapters)
+        with self._keeping:
+            fitted = self._fitted.setdefault(model, _Fitted())
+        _take_out(model, fitted)
+        adapters: list[_Adapter] = []
         try:
+            for each in wanted:
+                adapters.append(self._used(model, fitted, each))
+            self._make_room(fitted, MOST_KEPT + len(wanted))
+            self._tell_kept()
             _put_on(adapters, [each.scale for each in wanted])
             yield {each.name: made.sha256 for each, made in zip(wanted, adapters, strict=True)}
         finally:
             _take_off(adapters)
+            with self._keeping:
+                self._in_use.clear()
+            self._tell_kept()
 
     def _used(self, model: OpenModel, fitted: _Fitted, wanted: Wanted) -> _Adapter:
-        found = _adapter(model, fitted, wanted)
-        self._uses += 1
-        fitted.used[next(reversed(fitted.adapters))] = self._uses
+        """The LoRA for this model: kept from before, or made now. From here on it is in use."""
+        with _told_as_unusable(model, wanted):
+            if not wanted.file.is_file():
+                raise BadCheckpoint("its file is not there (any more)")
+            key = content_name(wanted.file)
+            with self._keeping:
+                found = fitted.adapters.pop(key, None)
+                if found is not None:
+                    self._keep(fitted, key, wanted.name, found)
+            if found is None:
+                found = self._made(model, fitted, wanted.file)
+                with self._keeping:
+                    self._keep(fitted, key, wanted.name, found)
         return found
 
-    def _make_room(self, in_use: Sequence[_Adapter]) -> None:
-        """Those that were not used for longest go, of whichever models."""
-        aside = [
-            (fitted.used[key], model, fitted, key, adapter.size_bytes)
-            for model, fitted in self._fitted.items()
+    def _made(self, model: OpenModel, fitted: _Fitted, file: Path) -> _Adapter:
+        """Where it fails, all that was ever made for the model is forgotten, since nobody knows
+        how far PEFT came."""
+        try:
+            return _made(model, fitted, file)
+        except BaseException:
+            with self._keeping:
+                _forget_all(model, fitted)
+            raise
+
+    def _keep(self, fitted: _Fitted, key: str, name: str, adapter: _Adapter) -> None:
+        self._uses += 1
+        self._in_use.add(adapter)
+        fitted.adapters[key], fitted.names[key], fitted.used[key] = adapter, name, self._uses
+
+    def _make_room(self, fitted: _Fitted, most: int) -> None:
+        """Of this model at most so many stay; of all, those that were not used for longest go
+        where they are too large together."""
+        with self._keeping:
+            for key in [*fitted.adapters][: max(0, len(fitted.adapters) - most)]:
+                fitted.let_go(key)
+            aside = [each for each in self._all() if each[-1] not in self._in_use]
+            kept_bytes = sum(adapter.size_bytes for *_, adapter in aside)
+            for of, key, adapter in aside:
+                if kept_bytes > self._most_kept_bytes:
+                    kept_bytes -= adapter.size_bytes
+                    of.let_go(key)
+
+    def _all(self) -> list[tuple[_Fitted, str, _Adapter]]:
+        """Those of all models, the last used at the end."""
+        found = [
+            (fitted, key, adapter)
+            for fitted in self._fitted.values()
             for key, adapter in fitted.adapters.items()
-            if adapter not in in_use
         ]
-        kept_bytes = sum(size_bytes for *_, size_bytes in aside)
-        for _, model, fitted, key, size_bytes in sorted(aside, key=lambda each: each[0]):
-            if kept_bytes > self._most_kept_bytes:
-                _forget(model, fitted, key)
-                kept_bytes -= size_bytes
+        return sorted(found, key=lambda each: each[0].used[each[1]])
 
     def kept(self, model: OpenModel) -> tuple[str, ...]:
         """The LoRAs that are ready for the model's next jobs, those used last at the end."""
-        fitted = self._fitted.get(model)
-        names = (fitted.names[key] for key in fitted.adapters) if fitted else ()
+        with self._keeping:
+            fitted = self._fitted.get(model)
+            names = [fitted.names[key] for key in fitted.adapters] if fitted else []
         return tuple(dict.fromkeys(names))
+
+    @property
+    def kept_bytes(self) -> int:
+        """What all of them take of the host's memory."""
+        with self._keeping:
+            return sum(adapter.size_bytes for *_, adapter in self._all())
+
+    # From other threads too
+
+    def forget(self, keys: Collection[str]) -> None:
+        """The host needs the memory of these: they go, but for those in use."""
+        with self._keeping:
+            for fitted, key, adapter in self._all():
+                if adapter.key in keys and adapter not in self._in_use:
+                    fitted.let_go(key)
+        self._tell_kept()
+
+    def closed(self, model: OpenModel) -> None:
+        """The model is forgotten, and its LoRAs with it."""
+        with self._keeping:
+            fitted = self._fitted.pop(model, _Fitted())
+            for key in [*fitted.adapters]:
+                fitted.let_go(key)
+        self._tell_kept()
+
+    def _tell_kept(self) -> None:
+        with self._telling:  # so that what is told last is what is so
+            with self._keeping:
+                kept = tuple(
+                    KeptLora(
+                        adapter.key, fitted.names[key], adapter.model, adapter.size_bytes,
+                        adapter in self._in_use,
+                    )
+                    for fitted, key, adapter in self._all()
+                )  # fmt: skip
+            if kept != self._told:
+                self._told = kept
+                self._tell(kept)
 
 
 def _put_on(adapters: Sequence[_Adapter], scales: Sequence[float]) -> None:
@@ -183,13 +298,11 @@ def _take_off(adapters: Sequence[_Adapter]) -> None:
 # Made once, and kept
 
 
-def _adapter(model: OpenModel, fitted: _Fitted, wanted: Wanted) -> _Adapter:
-    """The LoRA for this model: kept from before, or made now."""
+@contextmanager
+def _told_as_unusable(model: OpenModel, wanted: Wanted) -> Iterator[None]:
+    """What goes wrong is the LoRA's fault."""
     try:
-        if not wanted.file.is_file():
-            raise BadCheckpoint("its file is not there (any more)")
-        key = content_name(wanted.file)
-        found = fitted.adapters.pop(key, None) or _made(model, fitted, wanted.file)
+        yield
     except torch.OutOfMemoryError:
         raise
     except BadCheckpoint as problem:
@@ -197,8 +310,6 @@ def _adapter(model: OpenModel, fitted: _Fitted, wanted: Wanted) -> _Adapter:
     except Exception as problem:  # each library has classes of its own for what it does not know
         text = f"{type(problem).__name__}: {' '.join(str(problem).split())[:_LONGEST_PROBLEM]}"
         raise LoraUnusable(wanted.name, model.source.model, text) from None
-    fitted.adapters[key], fitted.names[key] = found, wanted.name
-    return found
 
 
 def _sha256(file: Path) -> str:
@@ -208,8 +319,7 @@ def _sha256(file: Path) -> str:
 
 
 def _made(model: OpenModel, fitted: _Fitted, file: Path) -> _Adapter:
-    """Let PEFT make it, around layers that it may have made before. Where that fails, all that was
-    ever made for the model is forgotten, since nobody knows how far it came."""
+    """Let PEFT make it, around layers that it may have made before."""
     read = read_lora(file, model.pipeline)
     fitted.made += 1
     name = f"lora{fitted.made}"
@@ -218,21 +328,17 @@ def _made(model: OpenModel, fitted: _Fitted, file: Path) -> _Adapter:
     try:
         for component in read.components:
             add_adapter(model.pipeline.components[component], component, name, read)
-        fitted.layers = _adapted_layers(model)
-        found = _found(name, _sha256(file), fitted.layers)
+        found = _found(model, name, _sha256(file), _adapted_layers(model))
         if len(found.tensors) != read.count:
             raise BadCheckpoint(
                 f"{file.name} has {read.count} tensors, of which {len(found.tensors)} fit this "
                 "model: it is for another one"
             )
-    except BaseException:
-        fitted.layers = _adapted_layers(model)
-        _forget_all(model, fitted)
-        raise
+        return found
     finally:
+        fitted.layers = _adapted_layers(model)
         for layer in fitted.layers:
             layer.take_off()
-    return found
 
 
 def _adapted_layers(model: OpenModel) -> list[_Layer]:
@@ -247,7 +353,7 @@ def _adapted_layers(model: OpenModel) -> list[_Layer]:
     ]
 
 
-def _found(name: str, sha256: str, layers: Sequence[_Layer]) -> _Adapter:
+def _found(model: OpenModel, name: str, sha256: str, layers: Sequence[_Layer]) -> _Adapter:
     own, tensors = [], []
     for layer in layers:
         mine = [
@@ -262,25 +368,20 @@ def _found(name: str, sha256: str, layers: Sequence[_Layer]) -> _Adapter:
             tensors.append(_Tensor(layer.component, parameter, parameter.detach().cpu()))
     for each in tensors:
         each.parameter.data = each.host
-    return _Adapter(name, sha256, tuple(own), tuple(tensors))
+    return _Adapter(model.source.model, name, sha256, tuple(own), tensors)
 
 
 # Forgotten
 
 
-def _forget_oldest(model: OpenModel, fitted: _Fitted, most: int) -> None:
-    while len(fitted.adapters) > most:
-        _forget(model, fitted, next(iter(fitted.adapters)))
-
-
-def _forget(model: OpenModel, fitted: _Fitted, key: str) -> None:
-    adapter = fitted.adapters.pop(key)
-    for known in (fitted.names, fitted.used):
-        known.pop(key, None)
-    for layer in adapter.layers:
-        layer.adapted.delete_adapter(adapter.name)
-    for component in model.components:
-        getattr(component.module, "peft_config", {}).pop(adapter.name, None)
+def _take_out(model: OpenModel, fitted: _Fitted) -> None:
+    """PEFT knows nothing any more of what was let go of."""
+    with suppress(IndexError):
+        while adapter := fitted.gone.pop():
+            for layer in adapter.layers:
+                layer.adapted.delete_adapter(adapter.name)
+            for component in model.components:
+                getattr(component.module, "peft_config", {}).pop(adapter.name, None)
 
 
 def _forget_all(model: OpenModel, fitted: _Fitted) -> None:
@@ -288,6 +389,7 @@ def _forget_all(model: OpenModel, fitted: _Fitted) -> None:
     for layer in fitted.layers:
         layer.take_off()
     fitted.layers.clear()
+    fitted.gone.clear()
     fitted.adapters.clear()
     fitted.names.clear()
     fitted.used.clear()

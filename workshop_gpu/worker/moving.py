@@ -21,6 +21,7 @@ from workshop_gpu.worker.devices import CudaDevice, Device
 from workshop_gpu.worker.failures import Broken, Cancelled, OutOfMemory, Success, attempt
 from workshop_gpu.worker.link import Link, Move, end_process
 from workshop_gpu.worker.loading import Loader
+from workshop_gpu.worker.loras import Loras
 from workshop_gpu.worker.neighbours import Neighbours
 from workshop_gpu.worker.placements import lacking
 from workshop_gpu.worker.pool import PoolClient
@@ -46,12 +47,15 @@ class Mover:
         ahead: Ahead,
         compiling: Compiling,
         neighbours: Neighbours | None = None,
+        loras: Loras | None = None,
     ) -> None:
         self._device = device
         self._link = link
         self._turns = turns
         self._neighbours = neighbours or Neighbours()
-        self._loader = Loader(device, turns, client, ahead, self._neighbours)
+        self.loras = loras or Loras()
+        """Those of its models."""
+        self._loader = Loader(device, turns, client, ahead, self._neighbours, self.loras.closed)
         self._ahead = ahead
         self._compiling = compiling
         self._previews: dict[str, PreviewMap] = {}
@@ -200,6 +204,7 @@ class Mover:
                 roles=model.roles,
                 transient_bytes=model.transient_bytes,
                 lacks=lacking(model.pipeline),
+                encoders=model.encoder_bytes,
             )
         )
         self._keeps = self._keeps or changes  # what it had in its other placement

@@ -7,12 +7,14 @@ before, since a CUDA context alone takes half a gigabyte of it.
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
+from weakref import WeakValueDictionary
 
 import torch
 
 from workshop_gpu.conductor import errors
 from workshop_gpu.worker.devices import USUAL_CONTEXT_BYTES, Nvml, card_uuid
 from workshop_gpu.worker.pinning import within_chunks
+from workshop_gpu.worker.pool import Part
 
 
 class Neighbour:
@@ -21,6 +23,8 @@ class Neighbour:
     def __init__(self, torch_device: torch.device) -> None:
         self.torch_device = torch_device
         self._touched = False
+        self._whole: WeakValueDictionary[Part, torch.Tensor] = WeakValueDictionary()
+        """Parts that are there, for as long as some model has them there."""
 
     @cached_property
     def _nvml(self) -> Nvml:
@@ -37,6 +41,23 @@ class Neighbour:
         if self.torch_device.type == "cuda":
             torch.cuda.synchronize(self.torch_device)
         return memory
+
+    def whole(self, part: Part) -> torch.Tensor:
+        """All of a part that is in host memory: one copy for all models that have it there, which
+        goes with the last of them. Raises as `copy_of` does."""
+        there = self._whole.get(part)
+        if there is None:
+            assert part.host is not None
+            there = self.copy_of(part.host.tensor(), 0, part.size_bytes)
+            self._whole[part] = there
+        return there
+
+    @property
+    def whole_bytes(self) -> int:
+        """What those copies take."""
+        # Any thread may ask while the loader's brings one.
+        there = [copy() for copy in self._whole.valuerefs()]
+        return sum(len(copy) for copy in there if copy is not None)
 
     def held_bytes(self, weights_bytes: int) -> int:
         """What this process holds there, where models have `weights_bytes` of it: by the driver's
@@ -69,6 +90,12 @@ class Neighbours:
             problem = f'this worker sees no device "{name}"; choose one of these: {there}'
             raise errors.InvalidRequest("source", problem)
         return self._there[name]
+
+    @property
+    def whole_bytes(self) -> dict[str, int]:
+        """What parts that lie on one as a whole take there; shared ones once."""
+        taken = {name: each.whole_bytes for name, each in self._there.items()}
+        return {name: size_bytes for name, size_bytes in taken.items() if size_bytes}
 
     def held(self, weights: Mapping[str, int]) -> dict[str, int]:
         """What this process holds of each, where models have so many bytes there."""

@@ -14,6 +14,7 @@ import msgspec
 
 from workshop_gpu.conductor.errors import ErrorReport
 from workshop_gpu.conductor.rungs import RESIDENT, Placement, RoleBytes
+from workshop_gpu.worker.protocol_loras import ForgetLoras, LorasKept
 
 MAX_MESSAGE_BYTES = 256 * 1024 * 1024
 """A message longer than this is a broken stream."""
@@ -238,8 +239,9 @@ class FreePool(msgspec.Struct, frozen=True, tag="free_pool"):
 
 
 PoolAnswer = PartGranted | PartRefused
+PoolOrder = FreePool | ForgetLoras
 SpareOrder = TakeOver | Begin | Prepare
-ToWorker = Load | Evict | Run | Cancel | Compile | Shutdown | SpareOrder | PoolAnswer | FreePool
+ToWorker = Load | Evict | Run | Cancel | Compile | Shutdown | SpareOrder | PoolAnswer | PoolOrder
 
 
 # worker → host
@@ -302,8 +304,9 @@ class Loaded(msgspec.Struct, frozen=True, tag="loaded"):
 
     `weights_bytes` is what it really takes on the device between jobs, with the buffers that
     weights stream through; `transient_bytes` the most that weights which come for a while bring
-    in addition at any moment of a job. `parts` are the components that are wholly on the device;
-    models that share one name it alike. `placement` is what was done: its `streamed_bytes` are
+    in addition at any moment of a job. `parts` are the components that are wholly on the device,
+    `encoders` those that encode text, wherever they are; models that share one name it alike.
+    `placement` is what was done: its `streamed_bytes` are
     those of whole blocks; `roles` is what each role's weights take in all; `lacks` names what of
     "tiled" and "sliced" the model cannot do. Where weights are not
     in the server's pool, or not registered with the card, `no_pool` says why.
@@ -319,6 +322,7 @@ class Loaded(msgspec.Struct, frozen=True, tag="loaded"):
     roles: tuple[RoleBytes, ...] = ()
     transient_bytes: int = 0
     lacks: tuple[str, ...] = ()
+    encoders: tuple[PartBytes, ...] = ()
 
 
 class LoadFailed(msgspec.Struct, frozen=True, tag="load_failed"):
@@ -457,7 +461,7 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     """The process runs: every second or so, from a thread of its own, whatever the lanes do."""
 
 
-PoolReport = PartWanted | PartFilled | PartDropped
+PoolReport = PartWanted | PartFilled | PartDropped | LorasKept
 
 FromWorker = (
     StandingBy
