@@ -207,3 +207,44 @@ def test_small_jobs_beside_a_large_one_do_not_overtake_those_between_for_ever() 
         made.answer()
         running = next_ if made.state(other) == "queued" else other
     assert made.state(other) == "running"
+
+
+def stuck_beside(what: str) -> tuple[Stage, str]:
+    """The model is ready, and its only job has no room beside the pinned model, or strangers."""
+    made = stage(model("a"), model("b"), model("c"))
+    made.load("a")
+    if what == "pin":
+        made.tell(events.PolicyChanged(Policy(pinned={"c": True})))
+        made.answer()
+    else:
+        made.foreign(40)
+    job = made.submit("a", pixels=16 * MEGAPIXEL)
+    assert made.job(job).waiting_for in ("room", "pin")
+    return made, job
+
+
+@pytest.mark.parametrize("what", ["pin", "strangers"])
+def test_others_are_loaded_in_place_of_a_model_whose_job_has_no_room(what: str) -> None:
+    made, stuck = stuck_beside(what)
+    job = made.submit("b", "bob")
+    made.later(60.0)
+    assert made.order() == "evict a"
+    made.answer()
+    made.answer()
+    made.answer()
+    assert (made.state(job), made.state(stuck)) == ("done", "queued")
+    made.later(60.0)
+    assert not made.orders, "there is still no room for it"
+    made.foreign(0)
+    made.tell(events.PolicyChanged(Policy()))
+    made.settle()
+    assert made.state(stuck) == "done"
+
+
+def test_a_model_whose_small_job_can_run_stays_though_its_large_one_cannot() -> None:
+    made, _ = stuck_beside("strangers")
+    small = made.submit("a", "cleo")
+    made.submit("b", "bob")
+    assert made.orders_of("gpu0") == [f"run {small}"]
+    made.answer()
+    assert made.order() == "evict a"

@@ -16,6 +16,8 @@ or batch at a time. `next_order` looks at the lanes that are free and finds the 
    c. a job that waits only until a protection or a run ends reserves the device: nothing leaves
       there for those behind it, unless they are due. If it is due, or of a better class, nothing
       that it would have to wait for begins there either;
+   d. a model that is ready where none of its jobs has room, whatever else may leave there, is as
+      good as one for which nobody waits: others may be loaded in its place;
 4. models that are held, preloaded or pinned are loaded where that disturbs no waiting job;
 5. a slot that nobody needs leaves: its keep-warm time is over, or it is no longer offered;
 6. an idle model that is not wholly on its device is placed better, where that disturbs nobody;
@@ -63,6 +65,7 @@ def next_order(state: State, now: float, devices: Sequence[Device]) -> Decision:
         _told_to_leave(look)
         or _for_wanted(look, (claim for claim in wanted if claim.due))
         or _for_jobs(look)
+        or _instead_of_stuck(look)
         or _for_wanted(look, (claim for claim in wanted if not claim.due))
         or _unneeded(look)
         or climb(look)
@@ -150,6 +153,11 @@ def _for_jobs(look: Look) -> Order | None:
         if first:
             passed.append(model)
     return None
+
+
+def _instead_of_stuck(look: Look) -> Order | None:
+    stuck = look.stuck
+    return _for_jobs(Look(look.state, look.now, look.devices, stuck)) if stuck else None
 
 
 # 5

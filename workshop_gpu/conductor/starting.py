@@ -29,6 +29,8 @@ def start(look: Look, job: Job, passed: Sequence[str]) -> Order | None:
         closed = look.closed.get(name)
         if closed is None or not closed.keeps_out(job, run_s):
             allowed.append(devices[name])
+        else:
+            look.hopeful.add((name, job.model))
     options = [placing.run(device, look.ask(device, claim)) for device in allowed]
     option = best(each for each in options if each is not None)
     if option is None:
@@ -60,6 +62,7 @@ def _wait_where_it_is(
         each.name for each in devices if look.room.later(each, claim, placing.least_bytes(each))
     }
     look.reserved.update(later)
+    look.hopeful.update((name, claim.model) for name in later)
     look.useless.update((each.name, claim.model) for each in devices if each.name not in later)
     if devices and not later:
         look.without_room.add(claim.model)
