@@ -248,3 +248,11 @@ def test_a_model_whose_small_job_can_run_stays_though_its_large_one_cannot() -> 
     assert made.orders_of("gpu0") == [f"run {small}"]
     made.answer()
     assert made.order() == "evict a"
+
+
+@pytest.mark.parametrize("what", ["pin", "strangers"])
+def test_a_reservation_does_not_wait_behind_a_job_that_has_no_room(what: str) -> None:
+    made, stuck = stuck_beside(what)
+    made.tell(events.ReservationAsked("room", "bob", "kernel-bob", 8 * GB, None, 60.0))
+    assert made.conductor.reservation("room", made.now).state.value == "granted"
+    assert made.state(stuck) == "queued"
