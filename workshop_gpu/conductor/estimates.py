@@ -155,7 +155,7 @@ class Estimates:
     def learn_working(
         self, model: str, pixels: int, batch: int, peak_bytes: int, placement: str = _AS_A_WHOLE
     ) -> bool:
-        """Notes a measured peak; says whether this size was measured for the first time."""
+        """Notes a measured peak; says whether it is the first of this size, or the largest."""
         if peak_bytes <= 0 or pixels * batch <= 0:
             return False
         peaks = self._peaks.setdefault(self._key(model, placement), Peaks())
