@@ -115,6 +115,10 @@ class Estimates:
         weighed = self._weighed(facts)
         return (weighed.roles if weighed else ()) or facts.roles
 
+    def was_weighed(self, facts: ModelFacts) -> bool:
+        """Whether the model, with these files, was ever loaded here."""
+        return self._weighed(facts) is not None
+
     def lacks(self, facts: ModelFacts) -> tuple[str, ...]:
         """What of "tiled" and "sliced" the model cannot do: seen, or by its classes."""
         weighed = self._weighed(facts)
