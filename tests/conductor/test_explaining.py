@@ -11,6 +11,7 @@ from workshop_gpu.conductor.errors import DeviceUnknown, ModelUnknown
 from workshop_gpu.conductor.explaining import PlanView
 from workshop_gpu.conductor.memory_settings import MemorySettings
 from workshop_gpu.conductor.planning import Size
+from workshop_gpu.conductor.policy import Policy
 
 
 def explained(made: Stage, model: str = "large", side: int = 1024) -> PlanView:
@@ -53,6 +54,37 @@ def test_a_rung_that_was_named_is_the_only_one_that_is_taken() -> None:
     view = explained(stage(laddered(memory=memory)))
     assert [rung.rung for rung in view.rungs if rung.chosen] == ["staged"]
     assert view.rungs[0].why == "only where it is asked for by name"
+
+
+@pytest.mark.parametrize(
+    ("catalogue", "policy", "job", "rung", "why"),
+    [
+        ("auto", "", "", "resident", "chosen: the fastest that fits"),
+        ("staged", "", "", "staged", "chosen: named in models.toml or as default_placement"),
+        ("staged", "aggressive", "", "staged-all", "chosen: named by the instructor"),
+        ("staged", "auto", "", "resident", "chosen: the fastest that fits"),
+        ("staged", "aggressive", "tiled", "tiled", "chosen: named with the job"),
+        ("staged", "aggressive", "auto", "resident", "chosen: the fastest that fits"),
+    ],
+)
+def test_it_says_who_named_the_rung_that_is_taken(
+    catalogue: str, policy: str, job: str, rung: str, why: str
+) -> None:
+    made = stage(laddered(memory=MemorySettings(placement=catalogue)))
+    if policy:
+        made.tell(events.PolicyChanged(Policy(placements={"large": policy})))
+    view = made.conductor.plan("large", Size(MEGAPIXEL, 1, 28, job))
+    assert [(each.rung, each.why) for each in view.rungs if each.chosen] == [(rung, why)]
+
+
+def test_it_says_that_a_model_of_unknown_parts_is_placed_as_was_named_later() -> None:
+    named = events.ModelFacts("plain", file_bytes=GB, memory=MemorySettings(placement="staged"))
+    view = explained(stage(named), "plain")
+    why = (
+        'chosen until its parts are known; then "staged", named in models.toml or as '
+        "default_placement"
+    )
+    assert [(each.rung, each.why) for each in view.rungs] == [("resident", why)]
 
 
 def test_it_says_which_numbers_are_measured_and_which_are_guesses() -> None:

@@ -1,6 +1,6 @@
 """Models that must be downloaded first."""
 
-from tests.conductor.staging import Stage, model, stage
+from tests.conductor.staging import GB, Stage, model, stage
 from workshop_gpu.conductor import effects, events
 from workshop_gpu.conductor.errors import ErrorReport
 
@@ -101,3 +101,32 @@ def test_a_cancelled_wait_leaves_nothing_behind_when_the_download_arrives() -> N
     found.tell(events.JobCancelled(job))
     arrived(found)
     assert found.order() == ""
+
+
+def test_a_guess_by_the_name_keeps_no_model_from_its_download() -> None:
+    """Nobody knows what it takes, nor whether it could be streamed, before its files are there."""
+    far = events.ModelFacts("flux-tiny", on_disk=False)
+    found = stage(far, gb=8)
+    job = found.submit("flux-tiny")
+    assert fetches(found.said) == ["flux-tiny"]
+    found.tell(events.DeviceReady("gpu0", 8 * GB, 0))
+    assert found.state(job) == "queued"
+    found.tell(events.CatalogueChanged((model("flux-tiny", gb=0.1),)))
+    found.settle()
+    assert found.state(job) == "done"
+
+
+def test_a_model_that_turns_out_to_be_too_large_fails_its_jobs_with_the_numbers() -> None:
+    found = stage(events.ModelFacts("flux", on_disk=False), gb=8)
+    job = found.submit("flux")
+    found.tell(events.CatalogueChanged((model("flux", gb=34.0),)))
+    error = found.job(job).error
+    assert error is not None
+    assert error.kind == "model_too_large"
+    assert found.refused(found.job_submitted("flux")).kind == "model_too_large"
+
+
+def test_a_figure_in_the_catalogue_is_believed_before_the_download() -> None:
+    found = stage(events.ModelFacts("flux", on_disk=False, explicit_bytes=34 * GB), gb=8)
+    assert found.refused(found.job_submitted("flux")).kind == "model_too_large"
+    assert fetches(found.said) == []

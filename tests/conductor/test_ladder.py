@@ -4,13 +4,14 @@ out of memory."""
 from contextlib import suppress
 
 import msgspec
+import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.conductor.laddered import laddered, loaded, notices, ordered, out_of_memory, work
 from tests.conductor.staging import GB, MEGAPIXEL, stage
 from workshop_gpu.conductor import effects, events
-from workshop_gpu.conductor.errors import ErrorReport, ModelTooLarge
+from workshop_gpu.conductor.errors import ErrorReport, ModelTooLarge, rounded_down, rounded_up
 from workshop_gpu.conductor.rungs import RESIDENT
 
 
@@ -71,8 +72,12 @@ def test_running_out_of_memory_goes_on_one_rung_lower_and_people_are_told() -> N
     assert made.state(job) == "done"
 
 
-def test_each_rung_is_tried_once_and_then_the_numbers_are_the_answer() -> None:
-    made = stage(laddered())
+@pytest.mark.parametrize(("gb", "most_gb"), [(12, 11.4), (24, 23), (80, 79)])
+@pytest.mark.parametrize("phase", ["encode", "denoise", "decode"])
+def test_each_rung_is_tried_once_and_then_the_numbers_are_the_answer(
+    phase: str, gb: float, most_gb: float
+) -> None:
+    made = stage(laddered(), gb=gb)
     job = made.submit("large")
     seen = []
     for _ in range(30):
@@ -81,13 +86,19 @@ def test_each_rung_is_tried_once_and_then_the_numbers_are_the_answer() -> None:
         if made.order().startswith("load"):
             seen.append(ordered(made).name)
             loaded(made)
-        out_of_memory(made, "decode", job)
+        out_of_memory(made, phase, job)
     error = made.job(job).error
     assert error is not None
     assert error.kind == "out_of_memory"
     assert len(seen) == len(set(seen)) > 1
-    assert error.facts["phase"] == "decode"
-    assert error.facts["largest_bytes"] == 79 * GB
+    assert error.facts["phase"] == phase
+    assert error.facts["largest_bytes"] == int(most_gb * GB)
+    needed, room = error.facts["needed_bytes"], error.facts["room_bytes"]
+    assert isinstance(needed, int)
+    assert isinstance(room, int)
+    assert error.facts["missing_bytes"] == needed - room > 0
+    numbers = f"at least {rounded_up(needed)}, and no more than {rounded_down(room)} can be had"
+    assert numbers in error.message
     assert not any("load" in order for order in made.orders_of("gpu0"))
 
 

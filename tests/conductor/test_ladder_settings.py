@@ -245,3 +245,61 @@ def test_an_unknown_rung_is_refused_with_those_that_there_are() -> None:
     made = stage(laddered())
     request = msgspec.structs.replace(made.job_submitted("large"), placement="turbo")
     assert "staged-encoders" in made.refused(request).message
+
+
+def unknown(placement: str = "auto") -> events.ModelFacts:
+    """A model of which nobody knows the parts before it is loaded."""
+    named = laddered(memory=MemorySettings(placement=placement))
+    return msgspec.structs.replace(named, roles=())
+
+
+@pytest.mark.parametrize("asked", ["by a job", "to be loaded", "to be held"])
+def test_a_model_of_unknown_parts_is_loaded_as_a_whole_and_then_as_was_named(asked: str) -> None:
+    made = stage(unknown("staged"))
+    match asked:
+        case "to be loaded":
+            made.tell(events.ModelWanted("large"))
+        case "to be held":
+            made.hold("large")
+        case _:
+            made.submit("large")
+    assert ordered(made) == RESIDENT
+    loaded(made)
+    if asked != "by a job":
+        made.submit("large")
+    assert ordered(made) == Placement(staged=(ENCODERS, VAE))
+    loaded(made)
+    made.answer()
+    assert not made.conductor.snapshot(made.now).jobs
+
+
+def test_a_job_may_name_the_rung_of_a_model_of_unknown_parts() -> None:
+    made = stage(unknown())
+    made.tell(msgspec.structs.replace(made.job_submitted("large"), placement="cpu-encoders"))
+    loaded(made)
+    assert ordered(made) == Placement(on_cpu=(ENCODERS,))
+    loaded(made)
+    assert made.order().startswith("run")
+
+
+@pytest.mark.parametrize(
+    ("roles", "why"),
+    [
+        ((RoleBytes(DENOISER, 27 * GB), RoleBytes(VAE, GB)), "no repeated blocks"),
+        ((), "no parts"),
+    ],
+)
+def test_a_job_fails_once_it_is_known_that_the_model_does_not_have_the_rung_that_was_named(
+    roles: tuple[RoleBytes, ...], why: str
+) -> None:
+    made = stage(unknown("all-streamed"))
+    job = made.submit("large")
+    made.take_order("gpu0", "load")
+    made.tell(events.SlotLoaded("gpu0", "large", 28 * GB, 1.0, roles=roles))
+    error = made.job(job).error
+    assert error is not None
+    assert (error.kind, error.facts["field"]) == ("invalid_placement", "placement")
+    assert why in error.message
+    assert why in made.refused(made.job_submitted("large")).message
+    made.tell(msgspec.structs.replace(made.job_submitted("large"), placement="none"))
+    assert made.order().startswith("run")

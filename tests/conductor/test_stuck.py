@@ -4,11 +4,12 @@ import msgspec
 import pytest
 
 from tests.conductor.laddered import laddered, loaded
-from tests.conductor.staging import GB, Stage, model, stage
+from tests.conductor.staging import GB, MEGAPIXEL, Stage, model, stage
 from workshop_gpu.conductor import events
 from workshop_gpu.conductor.conductor import Conductor, Settings
 from workshop_gpu.conductor.memory_settings import MemorySettings
 from workshop_gpu.conductor.policy import Policy
+from workshop_gpu.conductor.states import Priority
 
 
 def test_a_failed_load_on_the_only_card_that_is_large_enough_is_told_to_the_next_who_asks() -> None:
@@ -139,3 +140,119 @@ def test_a_reservation_takes_the_place_of_a_second_copy_of_what_is_held() -> Non
     states = [made.conductor.reservation(f"room-{n}", made.now).state.value for n in (1, 2)]
     assert states == ["granted", "waiting"]
     assert made.models("gpu1") == ["a"], "the last copy stays"
+
+
+def crowded(job_megapixels: list[int]) -> tuple[Stage, list[str]]:
+    """The model is ready, strangers hold 40 GB, and these jobs wait for what is left: 9 GB."""
+    made = stage(model("a"), settings=Settings(queue_limit=200))
+    made.load("a")
+    made.foreign(40)
+    jobs = [made.submit("a", pixels=each * MEGAPIXEL) for each in job_megapixels]
+    return made, jobs
+
+
+@pytest.mark.parametrize("large", [[16] * 8, [16] * 150, [*range(8, 26)], [*range(8, 26)] * 4])
+def test_a_small_job_runs_beside_strangers_however_many_large_ones_wait_before_it(
+    large: list[int],
+) -> None:
+    made, jobs = crowded([*large, 1])
+    assert made.order() == f"run {jobs[-1]}"
+    assert {made.state(job) for job in jobs[:-1]} == {"queued"}
+    made.answer()
+    made.foreign(0)
+    made.settle()
+    assert {made.state(job) for job in jobs} == {"done"}
+
+
+def test_of_small_jobs_behind_many_large_ones_that_of_the_better_class_goes_first() -> None:
+    made, _ = crowded([16] * 40)
+    made.tell(events.PolicyChanged(Policy(paused="lunch", queue_limit=200)))
+    late = made.submit("a", priority=Priority.LOW)
+    early = made.submit("a")
+    made.tell(events.PolicyChanged(Policy(queue_limit=200)))
+    assert made.order() == f"run {early}"
+    assert made.state(late) == "queued"
+
+
+def test_a_model_is_loaded_for_a_small_job_where_the_large_ones_before_it_have_no_room() -> None:
+    made = stage(model("a"), settings=Settings(queue_limit=200))
+    made.foreign(40)
+    large = [made.submit("a", pixels=16 * MEGAPIXEL) for _ in range(9)]
+    assert not made.orders
+    small = made.submit("a")
+    assert made.order() == "load a"
+    made.answer()
+    assert made.order() == f"run {small}"
+    made.answer()
+    made.foreign(0)
+    made.settle()
+    assert {made.state(job) for job in large} == {"done"}
+
+
+def test_small_jobs_beside_a_large_one_do_not_overtake_those_between_for_ever() -> None:
+    """The large job is before the other model's, but has no room: only the small ones behind it
+    overtake that one, and they do so no longer than the patience lasts."""
+    made = stage(model("a"), model("b", gb=10.0), settings=Settings(queue_limit=200))
+    made.load("a", "b")
+    made.foreign(30)
+    made.submit("a", pixels=16 * MEGAPIXEL)
+    running = made.submit("a", "cleo")
+    other = made.submit("b", "bob")
+    for _ in range(30):
+        assert made.state(running) == "running"
+        if made.state(other) == "running":
+            break
+        next_ = made.submit("a", "cleo")
+        made.now += 5.0
+        made.answer()
+        running = next_ if made.state(other) == "queued" else other
+    assert made.state(other) == "running"
+
+
+def stuck_beside(what: str) -> tuple[Stage, str]:
+    """The model is ready, and its only job has no room beside the pinned model, or strangers."""
+    made = stage(model("a"), model("b"), model("c"))
+    made.load("a")
+    if what == "pin":
+        made.tell(events.PolicyChanged(Policy(pinned={"c": True})))
+        made.answer()
+    else:
+        made.foreign(40)
+    job = made.submit("a", pixels=16 * MEGAPIXEL)
+    assert made.job(job).waiting_for in ("room", "pin")
+    return made, job
+
+
+@pytest.mark.parametrize("what", ["pin", "strangers"])
+def test_others_are_loaded_in_place_of_a_model_whose_job_has_no_room(what: str) -> None:
+    made, stuck = stuck_beside(what)
+    job = made.submit("b", "bob")
+    made.later(60.0)
+    assert made.order() == "evict a"
+    made.answer()
+    made.answer()
+    made.answer()
+    assert (made.state(job), made.state(stuck)) == ("done", "queued")
+    made.later(60.0)
+    assert not made.orders, "there is still no room for it"
+    made.foreign(0)
+    made.tell(events.PolicyChanged(Policy()))
+    made.settle()
+    assert made.state(stuck) == "done"
+
+
+def test_a_model_whose_small_job_can_run_stays_though_its_large_one_cannot() -> None:
+    made, _ = stuck_beside("strangers")
+    small = made.submit("a", "cleo")
+    made.submit("b", "bob")
+    assert made.orders_of("gpu0") == [f"run {small}"]
+    made.answer()
+    assert made.order() == "evict a"
+
+
+@pytest.mark.parametrize("what", ["pin", "strangers"])
+def test_a_reservation_does_not_wait_behind_a_job_that_has_no_room(what: str) -> None:
+    made, stuck = stuck_beside(what)
+    made.tell(events.ReservationAsked("room", "bob", "kernel-bob", 8 * GB, None, 60.0))
+    assert made.conductor.reservation("room", made.now).state.value == "granted"
+    assert made.state(stuck) == "queued"

@@ -116,3 +116,20 @@ def test_a_jobs_account_has_what_comes_beside_it(peak_bytes: int) -> None:
     first, beside, after = working(0), working(500 * MB), working(0)
     learned = int(1.1 * peak_bytes) or first
     assert (beside, after) == (learned + 500 * MB, learned)
+
+
+def test_each_peak_that_contradicts_the_estimate_is_told_and_none_that_does_not() -> None:
+    scene = stage()
+    scene.load("a")
+
+    def told(peak_bytes: int) -> list[str]:
+        job = scene.submit("a")
+        scene.take_order()
+        said = scene.tell(events.JobFinished(job, 5.0, peak_bytes))
+        return [each.text for each in said if isinstance(each, effects.Notice)]
+
+    measured = "Working memory of a measured: %s GB, not %s GB (1 × 1048576 pixels)."
+    assert told(4 * GB) == [measured % ("4.0", "2.3")]
+    assert told(int(4.5 * GB)) == [], "that much was expected, with the safety"
+    assert told(7 * GB) == [measured % ("7.0", "5.0")]
+    assert told(4 * GB) == [], "the largest of a size counts"

@@ -70,8 +70,7 @@ class ThoroughRoom(Room):
         return None if victims is None else {each.model: slots[each.model] for each in victims}
 
     def _judged(self, slot: Slot, claim: Claim) -> Standing:
-        state = self._state
-        kept = state.holds.on(slot.model) or state.models[slot.model].pinned
+        kept = self._state.is_kept(slot)
         if slot.state is not SlotState.READY or kept or slot.model == claim.model:
             return Standing.NEVER
         return self._standing(slot, claim)

@@ -31,6 +31,7 @@ from workshop_gpu.conductor.placement import never_fits
 from workshop_gpu.conductor.planning import (
     TYPICAL,
     Size,
+    has_ladder,
     least_bytes,
     size_asked,
     size_of,
@@ -157,7 +158,7 @@ def _check_failures(state: State, model: str, size: Size, now: float) -> None:
         return
     failed = {slot.device for slot in failures}
     others = [d.ledger.most_bytes for d in usable_devices(state) if d.name not in failed]
-    if others and not never_fits(least_bytes(state, model, size), others):
+    if others and not never_fits(_needed_bytes(state, model, size), others):
         return
     last = max(failures, key=lambda slot: slot.since_s)
     if last.error is not None:
@@ -170,11 +171,19 @@ def _check_failures(state: State, model: str, size: Size, now: float) -> None:
 def _check_fits(state: State, model: str, size: Size) -> None:
     if not state.most_bytes:
         raise NoDevice(why_no_device(state))
-    needed_bytes = least_bytes(state, model, size)
+    needed_bytes = _needed_bytes(state, model, size)
     if never_fits(needed_bytes, state.most_bytes):
         most_bytes = max(state.most_bytes)
         fitting = _fitting_side(state, model, size, most_bytes)
         raise ModelTooLarge(model, needed_bytes, most_bytes, fitting)
+
+
+def _needed_bytes(state: State, model: str, size: Size) -> int:
+    """What a job needs at the very least; 0 where nothing but the name of a model that is not
+    downloaded speaks of its size: who is refused for a guess could never be told better."""
+    facts = state.models[model].facts
+    by_name = not (facts.on_disk or facts.explicit_bytes or facts.file_bytes)
+    return 0 if by_name and not has_ladder(state, model) else least_bytes(state, model, size)
 
 
 def _fitting_side(state: State, model: str, size: Size, most_bytes: int) -> int:
@@ -239,7 +248,7 @@ def verdict(state: State, job: Job) -> ErrorReport | None:
     except (InvalidPlacement, NotRepeatable) as refusal:
         return refusal.report()
     failures = [*state.slots(job.model, SlotState.FAILED)]
-    needed_bytes = least_bytes(state, job.model, size_of(job))
+    needed_bytes = _needed_bytes(state, job.model, size_of(job))
     if not failures and state.most_bytes and not never_fits(needed_bytes, state.most_bytes):
         return None
     there = [each for each in state.devices.values() if not each.is_gone]

@@ -5,7 +5,8 @@ or batch at a time. `next_order` looks at the lanes that are free and finds the 
 
 1. a slot that was told to leave leaves;
 2. a hold or preload that has waited longer than the patience gets its model loaded;
-3. the models for which jobs wait are taken in the order of the first job of each:
+3. the models for which jobs wait are taken in the order of the first job of each; where that one
+   has no room, others of the model are tried at their own places in the order (see `shapes.py`):
    a. it runs where its model is ready on a device that computes nothing, with others of its
       group where that is faster; so a warm job overtakes a cold one, but never one of a better
       class and none whose patience is over;
@@ -15,6 +16,8 @@ or batch at a time. `next_order` looks at the lanes that are free and finds the 
    c. a job that waits only until a protection or a run ends reserves the device: nothing leaves
       there for those behind it, unless they are due. If it is due, or of a better class, nothing
       that it would have to wait for begins there either;
+   d. a model that is ready where none of its jobs has room, whatever else may leave there, is as
+      good as one for which nobody waits: others may be loaded in its place;
 4. models that are held, preloaded or pinned are loaded where that disturbs no waiting job;
 5. a slot that nobody needs leaves: its keep-warm time is over, or it is no longer offered;
 6. an idle model that is not wholly on its device is placed better, where that disturbs nobody;
@@ -30,6 +33,7 @@ It changes nothing and is asked again after each order, until it has none. 3a is
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from heapq import heappop, heappush
 
 from workshop_gpu.conductor.climbing import climb
 from workshop_gpu.conductor.compiled import to_compile
@@ -43,7 +47,8 @@ from workshop_gpu.conductor.placing import Placing
 from workshop_gpu.conductor.planning import TYPICAL
 from workshop_gpu.conductor.records import Device, Slot, State
 from workshop_gpu.conductor.room import Claim
-from workshop_gpu.conductor.starting import start
+from workshop_gpu.conductor.shapes import others
+from workshop_gpu.conductor.starting import resting_with, start
 from workshop_gpu.conductor.states import SlotState
 
 _PRESENT = (SlotState.LOADING, SlotState.READY, SlotState.LEAVING)
@@ -60,6 +65,7 @@ def next_order(state: State, now: float, devices: Sequence[Device]) -> Decision:
         _told_to_leave(look)
         or _for_wanted(look, (claim for claim in wanted if claim.due))
         or _for_jobs(look)
+        or _instead_of_stuck(look)
         or _for_wanted(look, (claim for claim in wanted if not claim.due))
         or _unneeded(look)
         or climb(look)
@@ -127,17 +133,31 @@ def _for_jobs(look: Look) -> Order | None:
         return None
     passed: list[str] = []
     due = state.queue.due_models()
-    for model in state.queue.models():
+    turns = [(job.key, job) for job in map(state.queue.first_of, state.queue.models())]
+    while turns:
+        _, job = heappop(turns)
+        model, first = job.model, job.model not in passed
         if awaits_download(state, model):
             continue
         due_here = model in due or look.lag.falls_behind(model)
         if look.resting or due_here or not state.has_slot(model, SlotState.READY):
-            order = start(look, model, passed) or load(look, state.queue.first_of(model))
+            order = start(look, job, passed)
+            if order is None and (first or model in look.without_room):
+                order = load(look, job)
             if order is not None:
                 return order
+            if first and (model in look.without_room or resting_with(look, model)):
+                for each in others(state.queue, model):
+                    heappush(turns, (each.key, each))
         # Else it is ready, and waits for a device that computes nothing.
-        passed.append(model)
+        if first:
+            passed.append(model)
     return None
+
+
+def _instead_of_stuck(look: Look) -> Order | None:
+    stuck = look.stuck
+    return _for_jobs(Look(look.state, look.now, look.devices, stuck)) if stuck else None
 
 
 # 5

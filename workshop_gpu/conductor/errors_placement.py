@@ -1,6 +1,6 @@
 """What cannot be because of how a model is placed, or would have to be."""
 
-from workshop_gpu.conductor.errors import Fact, WorkshopError, gigabytes
+from workshop_gpu.conductor.errors import Fact, WorkshopError, rounded_down, rounded_up
 
 
 class InvalidPlacement(WorkshopError):
@@ -28,7 +28,11 @@ class NotRepeatable(WorkshopError):
 
 
 class NoRungLeft(WorkshopError):
-    """The device ran out of memory on every rung of the ladder that the model could take."""
+    """The device ran out of memory on every rung of the ladder that the model could take.
+
+    `room_bytes`: what could be had at most after that, clearly less than what was too much already;
+    `largest_bytes`: what the whole device could give, as far as its account says.
+    """
 
     kind = "out_of_memory"
 
@@ -38,17 +42,20 @@ class NoRungLeft(WorkshopError):
         what: str,
         rungs: list[str],
         needed_bytes: int,
-        most_bytes: int,
+        room_bytes: int,
+        largest_bytes: int,
         phase: str,
     ) -> None:
         super().__init__(
-            f'"{model}" ran out of GPU memory while {what}, also with {", ".join(rungs)}. What is '
-            f"left would need {gigabytes(needed_bytes)}; the GPU has {gigabytes(most_bytes)}. "
+            f'"{model}" ran out of GPU memory while {what}, also with {", ".join(rungs)}. It would '
+            f"need at least {rounded_up(needed_bytes)}, and no more than "
+            f"{rounded_down(room_bytes)} can be had. "
             "Try a smaller picture, fewer images at once, or another model.",
             model=model,
             rungs=rungs,
             needed_bytes=needed_bytes,
-            largest_bytes=most_bytes,
-            missing_bytes=max(0, needed_bytes - most_bytes),
+            room_bytes=room_bytes,
+            largest_bytes=largest_bytes,
+            missing_bytes=needed_bytes - room_bytes,
             phase=phase,
         )

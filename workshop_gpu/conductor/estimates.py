@@ -120,6 +120,10 @@ class Estimates:
         weighed = self._weighed(facts)
         return (weighed.roles if weighed else ()) or facts.roles
 
+    def was_weighed(self, facts: ModelFacts) -> bool:
+        """Whether the model, with these files, was ever loaded here."""
+        return self._weighed(facts) is not None
+
     def lacks(self, facts: ModelFacts) -> tuple[str, ...]:
         """What of "tiled" and "sliced" the model cannot do: seen, or by its classes."""
         weighed = self._weighed(facts)
@@ -162,7 +166,7 @@ class Estimates:
     def learn_working(
         self, model: str, pixels: int, batch: int, peak_bytes: int, placement: str = _AS_A_WHOLE
     ) -> bool:
-        """Notes a measured peak; says whether this size was measured for the first time."""
+        """Notes a measured peak; says whether it is the first of this size, or the largest."""
         if peak_bytes <= 0 or pixels * batch <= 0:
             return False
         peaks = self._peaks.setdefault(self._key(model, placement), Peaks())

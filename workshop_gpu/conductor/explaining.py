@@ -7,7 +7,7 @@ import msgspec
 from workshop_gpu.conductor.admission import check_offered, usable_devices, why_no_device
 from workshop_gpu.conductor.compiled import Blocks, blocks_of
 from workshop_gpu.conductor.errors import DeviceUnknown, NoDevice, gigabytes
-from workshop_gpu.conductor.ladder import RUNGS
+from workshop_gpu.conductor.ladder import AUTO, RUNGS
 from workshop_gpu.conductor.lending import kind_of
 from workshop_gpu.conductor.memory_rules import check_memory
 from workshop_gpu.conductor.planner import Plan, Question, best, plan_all, speeds_in
@@ -98,9 +98,10 @@ def explain(state: State, model: str, size: Size, device_name: str | None = None
     question = question_for(state, model, size, device.ledger.free_bytes + own_bytes, device)
     if not question.source:
         question = _with_neighbour(state, model, device, question)
-    allowed = rungs_for(state.models[model].facts.memory, size.placement)
-    rungs = RUNGS if has_ladder(state, model) else RUNGS[:1]
-    plans = plan_all(question, rungs)
+    whole = RUNGS[:1]
+    ladder = has_ladder(state, model)
+    allowed = rungs_for(state.models[model].facts.memory, size.placement) if ladder else whole
+    plans = plan_all(question, RUNGS if ladder else whole)
     chosen = best(plan for plan in plans if plan.rung in allowed)
     known = _Known(
         question,
@@ -112,7 +113,8 @@ def explain(state: State, model: str, size: Size, device_name: str | None = None
         device.bus_bytes_per_s > 0 or state.estimates.bus_is_measured,
     )
     plans = tuple(plan for plan in plans if plan.placement.source or not plan.rung.swaps)
-    views = tuple(_view(plan, chosen, plan.rung in allowed, known) for plan in plans)
+    why = _why_chosen(state, model, size)
+    views = tuple(_view(plan, chosen, plan.rung in allowed, known, why) for plan in plans)
     return PlanView(
         model,
         device.name,
@@ -123,7 +125,7 @@ def explain(state: State, model: str, size: Size, device_name: str | None = None
         words_of(slot.placement) if slot is not None and ready else "",
         views,
         _warning(chosen, device),
-        tuple(_notes(question, known)) if has_ladder(state, model) else (),
+        tuple(_notes(question, known)) if ladder else (),
         blocks_of(state, model, device),
     )
 
@@ -153,7 +155,25 @@ def _device(state: State, model: str, name: str | None) -> Device:
     return max(usable, key=lambda each: (model in each.slots, each.ledger.free_bytes))
 
 
-def _view(plan: Plan, chosen: Plan | None, allowed: bool, known: _Known) -> RungView:
+def _why_chosen(state: State, model: str, size: Size) -> str:
+    """Of the rung that is taken: who named it, if anybody did."""
+    name = size.placement or state.models[model].facts.memory.placement
+    if name == AUTO:
+        return "chosen: the fastest that fits"
+    if size.placement:
+        by = "with the job"
+    elif model in state.policy.placements:
+        by = "by the instructor"
+    else:
+        by = "in models.toml or as default_placement"
+    if not has_ladder(state, model):
+        return f'chosen until its parts are known; then "{name}", named {by}'
+    return f"chosen: named {by}"
+
+
+def _view(
+    plan: Plan, chosen: Plan | None, allowed: bool, known: _Known, why_chosen: str
+) -> RungView:
     return RungView(
         plan.rung.name,
         plan.rung.words,
@@ -164,17 +184,15 @@ def _view(plan: Plan, chosen: Plan | None, allowed: bool, known: _Known) -> Rung
         round(plan.job_s, 4),
         plan.placement.exact,
         plan is chosen,
-        _why(plan, chosen, allowed),
+        why_chosen if plan is chosen else _why_not(plan, chosen, allowed),
         known.basis(plan.placement),
         speeds_in(known.question, plan.placement).compiled,
         plan.elsewhere_bytes,
     )
 
 
-def _why(plan: Plan, chosen: Plan | None, allowed: bool) -> str:
+def _why_not(plan: Plan, chosen: Plan | None, allowed: bool) -> str:
     source = plan.placement.source
-    if plan is chosen:
-        return "chosen: the fastest that fits"
     if not allowed and plan.rung.swaps:
         return f'only where the model\'s memory settings say swap_device = "{source}"'
     if not allowed:

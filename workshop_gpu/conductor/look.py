@@ -1,6 +1,6 @@
 """One look at the devices: what the steps of `dispatch.py` share and leave for each other."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -34,22 +34,31 @@ class Look:
     """The state at one moment; nothing in it changes while it is looked at.
 
     `devices`: those where loads and evictions are looked for. `free`: those of them whose transfer
-    lane has nothing to do. `resting`: of all devices, those that compute nothing.
+    lane has nothing to do. `resting`: of all devices, those that compute nothing. `stuck`: see
+    `Room`.
     """
 
-    def __init__(self, state: State, now: float, devices: Sequence[Device]) -> None:
+    def __init__(
+        self,
+        state: State,
+        now: float,
+        devices: Sequence[Device],
+        stuck: Collection[tuple[str, str]] = frozenset(),
+    ) -> None:
         self.state = state
         self.now = now
         self.devices = [device for device in devices if device.name not in state.closed]
         self.free = [device for device in self.devices if device.can_transfer]
         self.resting = set(state.lanes.idle()) - state.closed.keys()
-        self.room = Room(state, now)
+        self.room = Room(state, now, stuck)
         self._firsts: dict[str, Key] = {}
         self.lag = Lag(state, self.devices, self.first_key_on)
         self.closed: dict[str, Closed] = {}
         self.reserved: set[str] = set()
         self.useless: set[tuple[str, str]] = set()
         """Devices and models that are ready there, but have no room to run."""
+        self.hopeful: set[tuple[str, str]] = set()
+        """The same, where some job may run that is not too large."""
         self.without_room: set[str] = set()
         """Models for whose jobs no device has room."""
 
@@ -75,6 +84,11 @@ class Look:
         """Whether it is worth asking devices one by one: somewhere there may be so much room, or
         something within the claim's reach."""
         return fewest_bytes <= self._most_free_bytes or self.room.reaches(claim, self.free)
+
+    @property
+    def stuck(self) -> set[tuple[str, str]]:
+        """Devices and models that are ready there, but have no room for any job."""
+        return self.useless - self.hopeful
 
     def is_reserved_for_others(self, model: str) -> bool:
         """Whether what will be free is reserved wherever the model is not."""

@@ -3,7 +3,7 @@ would do. Nothing has moved when it is raised."""
 
 from workshop_gpu.conductor.errors import gigabytes, rounded_down, rounded_up
 from workshop_gpu.conductor.errors_placement import InvalidPlacement, NotRepeatable
-from workshop_gpu.conductor.ladder import AUTO, Streams, names, rung_named
+from workshop_gpu.conductor.ladder import AUTO, RUNGS, Streams, names, rung_named
 from workshop_gpu.conductor.memory_settings import MemorySettings
 from workshop_gpu.conductor.placement import never_fits
 from workshop_gpu.conductor.planner import least, plan_all
@@ -37,17 +37,12 @@ _NOTHING_TO_STREAM = "it has no repeated blocks that could be streamed; choose a
 def check_memory(state: State, model: str, size: Size) -> None:
     """For jobs of this size, and the rung that was asked for with them. Raises
     InvalidPlacement."""
-    memory, placement = state.models[model].facts.memory, size.placement
+    placement = size.placement
     check_swap_device(state, model, placement)
     if placement and placement != AUTO and rung_named(placement) is None:
         raise InvalidPlacement(model, "placement", f'"{placement}" is none of {", ".join(names())}')
     if not has_ladder(state, model):
-        if placement not in ("", AUTO, "resident") or memory.placement not in (AUTO, "resident"):
-            raise InvalidPlacement(
-                model,
-                "placement",
-                "what its parts take is not known before it was loaded once; load it first",
-            )
+        _check_whole(state, model, placement)
         return
     _check_sizes(state, model)
     _check_rungs(state, model, placement)
@@ -59,7 +54,7 @@ def check_memory(state: State, model: str, size: Size) -> None:
 def can_be_placed(state: State, model: str, size: Size) -> bool:
     """Whether the settings leave a rung for such a job at all, on a card of any size."""
     if not has_ladder(state, model):
-        return True
+        return not _has_no_parts(state, model, size.placement)
     lowest = least(plans(state, model, size, 0))
     cap = state.models[model].facts.memory.max_vram_bytes
     return lowest is not None and (not cap or lowest.needed_bytes <= cap)
@@ -88,6 +83,22 @@ def check_manner(state: State, model: str, size: Size) -> None:
             needed_bytes=needed,
             largest_bytes=most,
         )
+
+
+def _check_whole(state: State, model: str, placement: str) -> None:
+    """A model of unknown parts is loaded as a whole once, which tells; then it is placed as was
+    asked, if it has any."""
+    if _has_no_parts(state, model, placement):
+        raise InvalidPlacement(
+            model, "placement", "it has no parts that could be placed one by one; choose resident"
+        )
+
+
+def _has_no_parts(state: State, model: str, placement: str) -> bool:
+    """Whether a rung was named that needs parts, and the load told of none."""
+    facts = state.models[model].facts
+    named = rung_named(placement or facts.memory.placement)
+    return named not in (None, RUNGS[0]) and state.estimates.was_weighed(facts)
 
 
 def _check_sizes(state: State, model: str) -> None:

@@ -279,8 +279,8 @@ class Reports:
         if event.compiled and event.peak_bytes <= estimated:
             return  # room is kept for those that are drawn without
         own_bytes = max(0, event.peak_bytes - request.beside_bytes)
-        first = estimates.learn_working(model, pixels, batch, own_bytes, placement.kind)
-        if first and contradicts(event.peak_bytes, estimated):
+        news = estimates.learn_working(model, pixels, batch, own_bytes, placement.kind)
+        if news and contradicts(event.peak_bytes, estimated):
             self._notice(
                 f"Working memory of {model} measured: {gigabytes(event.peak_bytes)}, "
                 f"not {gigabytes(estimated)} ({batch} × {pixels} pixels).",

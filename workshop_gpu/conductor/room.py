@@ -1,6 +1,6 @@
 """How a device gets room for somebody who wants it: what is free, and what may leave for him."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import msgspec
 
@@ -53,11 +53,15 @@ class Claim(msgspec.Struct, frozen=True):
 
 
 class Room:
-    """One look at what devices could give, at one moment."""
+    """One look at what devices could give, at one moment. `stuck`: devices and models whose waiting
+    jobs have no room there, so that nobody waits for these slots."""
 
-    def __init__(self, state: State, now: float) -> None:
+    def __init__(
+        self, state: State, now: float, stuck: Collection[tuple[str, str]] = frozenset()
+    ) -> None:
         self._state = state
         self._now = now
+        self._stuck = stuck
         self._movable: dict[str, list[tuple[Slot, Key | None]]] = {}
         self._farthest: Key | None = None
 
@@ -148,11 +152,16 @@ class Room:
         """The device's slots that somebody might take, each with the first who waits for it."""
         movable = self._movable.get(device.name)
         if movable is None:
-            queue = self._state.queue
             movable = self._movable[device.name] = [
-                (slot, queue.first_key(slot.model)) for slot in look_at(self._state, device).movable
+                (slot, self._first_key(slot)) for slot in look_at(self._state, device).movable
             ]
         return movable
+
+    def _first_key(self, slot: Slot) -> Key | None:
+        """The place of the first who waits for the slot."""
+        if (slot.device, slot.model) in self._stuck:
+            return None
+        return self._state.queue.first_key(slot.model)
 
     def _standing(self, slot: Slot, claim: Claim) -> Standing:
         """How freely one of those slots may be made to leave for this claim."""
@@ -164,7 +173,7 @@ class Room:
     def _standing_at_rest(self, slot: Slot, claim: Claim) -> Standing:
         state = self._state
         age_s = self._now - slot.since_s
-        first = state.queue.first_key(slot.model)
+        first = self._first_key(slot)
         if first is not None:
             if not slot.uses and age_s < state.settings.patience_s:
                 return Standing.NOT_YET

@@ -1,4 +1,4 @@
-"""3a: which of a model's waiting jobs begins where the model is ready, and with which others."""
+"""3a: whether a job begins where its model is ready, and with which others."""
 
 from collections.abc import Sequence
 
@@ -11,38 +11,16 @@ from workshop_gpu.conductor.placing import Placing
 from workshop_gpu.conductor.planning import size_of, working_bytes
 from workshop_gpu.conductor.records import Device, Job
 from workshop_gpu.conductor.room import Claim
+from workshop_gpu.conductor.shapes import first_like
 from workshop_gpu.conductor.states import SlotState
 
-_SIZES_TRIED = 8
-"""Where the first job of a model has no room, so many behind it are asked whether they are
-smaller."""
 
-
-def start(look: Look, model: str, passed: Sequence[str]) -> Order | None:
-    """Runs the first for which there is room, or makes room for its working memory. `passed` are
-    models whose first jobs go before it."""
-    if not look.resting:
-        return None
-    state = look.state
-    places = [
-        slot.device for slot in state.slots(model, SlotState.READY) if slot.device in look.resting
-    ]
+def start(look: Look, job: Job, passed: Sequence[str]) -> Order | None:
+    """Runs the job if there is room, or makes room for its working memory. `passed` are models
+    whose first jobs go before it."""
+    places = resting_with(look, job.model)
     if not places:
         return None
-    tried: set[object] = set()
-    for job in state.queue.of_model(model, _SIZES_TRIED):
-        request = job.request
-        needed = state.working_bytes(job), request.placement, request.manner, job.steps
-        if needed in tried:
-            continue
-        tried.add(needed)
-        order = _start_one(look, job, places, passed)
-        if order is not None:
-            return order
-    return None
-
-
-def _start_one(look: Look, job: Job, places: Sequence[str], passed: Sequence[str]) -> Order | None:
     claim, devices = look.claim(job), look.state.devices
     placing = Placing.for_job(look.state, look.now, job)
     run_s = look.state.cost_s(job)
@@ -51,6 +29,8 @@ def _start_one(look: Look, job: Job, places: Sequence[str], passed: Sequence[str
         closed = look.closed.get(name)
         if closed is None or not closed.keeps_out(job, run_s):
             allowed.append(devices[name])
+        else:
+            look.hopeful.add((name, job.model))
     options = [placing.run(device, look.ask(device, claim)) for device in allowed]
     option = best(each for each in options if each is not None)
     if option is None:
@@ -59,8 +39,19 @@ def _start_one(look: Look, job: Job, places: Sequence[str], passed: Sequence[str
     here = devices[option.device].slots[job.model].placement
     if option.victims or option.placement != here:
         return make_room_or_load(option, job.model)
-    jobs = (job,) if option.device in look.closed else _batch(look, job, devices[option.device])
+    if option.device in look.closed:
+        return Run(option.device, (job,), (*passed, job.model))
+    first = first_like(look.state.queue, job)
+    jobs = _batch(look, first, devices[option.device])
     return Run(option.device, jobs, (*passed, job.model))
+
+
+def resting_with(look: Look, model: str) -> list[str]:
+    """The devices that compute nothing and have the model ready."""
+    if not look.resting:
+        return []
+    ready = look.state.slots(model, SlotState.READY)
+    return [slot.device for slot in ready if slot.device in look.resting]
 
 
 def _wait_where_it_is(
@@ -71,6 +62,7 @@ def _wait_where_it_is(
         each.name for each in devices if look.room.later(each, claim, placing.least_bytes(each))
     }
     look.reserved.update(later)
+    look.hopeful.update((name, claim.model) for name in later)
     look.useless.update((each.name, claim.model) for each in devices if each.name not in later)
     if devices and not later:
         look.without_room.add(claim.model)

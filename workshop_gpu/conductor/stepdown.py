@@ -94,8 +94,13 @@ def phase_of(error: ErrorReport, otherwise: Phase) -> Phase:
 def _no_rung_left(
     model: str, phase: Phase, steps: tuple[Step, ...], left: tuple[Plan, ...], device: Device
 ) -> ErrorReport:
-    lowest = least(left)
-    needed = lowest.needed_bytes if lowest else min(step.peak_bytes for step in steps)
-    rungs = list(dict.fromkeys(step.rung for step in steps))
+    """`left` was not tried: what of it takes least needs more than can be had after these steps.
+    Where nothing is left, or nothing that the device could be brought to try, what failed does."""
     most_bytes = device.ledger.most_bytes
-    return NoRungLeft(model, doing(phase), rungs, needed, most_bytes, phase.value).report()
+    needed, room_bytes = min(step.peak_bytes for step in steps), room_after(steps, most_bytes)
+    lowest = least(left)
+    if lowest is not None and all(plan.problem for plan in left):
+        needed, room_bytes = lowest.needed_bytes, lowest.needed_bytes - lowest.missing_bytes
+    rungs = list(dict.fromkeys(step.rung for step in steps))
+    error = NoRungLeft(model, doing(phase), rungs, needed, room_bytes, most_bytes, phase.value)
+    return error.report()

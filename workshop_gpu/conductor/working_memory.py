@@ -82,14 +82,14 @@ class Peaks:
         return dict(self._bytes)
 
     def learn(self, units: int, peak_bytes: int) -> bool:
-        """Notes a measured peak; says whether this size was measured for the first time."""
-        first = units not in self._bytes
-        if first or peak_bytes > self._bytes[units]:
-            self._bytes[units] = peak_bytes
-            if len(self._bytes) > _SIZES_KEPT:
-                del self._bytes[next(iter(self._bytes))]
-            self._fit = fit(self._bytes)
-        return first
+        """Notes a measured peak; says whether it is the first of this size, or the largest."""
+        if peak_bytes <= self._bytes.get(units, 0):
+            return False
+        self._bytes[units] = peak_bytes
+        if len(self._bytes) > _SIZES_KEPT:
+            del self._bytes[next(iter(self._bytes))]
+        self._fit = fit(self._bytes)
+        return True
 
     def bytes_for(self, units: int) -> int:
         """What a job of so many units needs. A size that was measured is believed; with one size
