@@ -8,7 +8,6 @@ from tests.host.test_channel import open_memory
 from workshop_gpu.host import memfd
 from workshop_gpu.host.host_memory import HostMemory
 from workshop_gpu.host.weight_pool import WeightPool
-from workshop_gpu.worker.protocol_loras import ForgetLoras, KeptLora, LorasKept
 from workshop_gpu.worker.protocol import (
     FreePool,
     Loaded,
@@ -21,6 +20,7 @@ from workshop_gpu.worker.protocol import (
     PartState,
     PartWanted,
 )
+from workshop_gpu.worker.protocol_loras import ForgetLoras, KeptLora, LorasKept
 
 GB = 10**9
 EMPTY, COMPLETE = PartState.EMPTY, PartState.COMPLETE

@@ -50,9 +50,7 @@ def main() -> None:
     link = Link(socket.socket(fileno=options.fd))
     link.start()  # before the imports: a server that dies meanwhile must not leave us behind
     if options.stand_by:
-        # CUDA reads CUDA_VISIBLE_DEVICES once, when it starts. torch must not start it only to
-        # answer a library that asks at its import whether there is a card: it asks the driver.
-        os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
+        _leave_cards_alone()
 
     from workshop_gpu.worker.ahead import Ahead
     from workshop_gpu.worker.compiler_process import CompilerProcess
@@ -95,6 +93,12 @@ def main() -> None:
         link.begins.wait()
     heartbeat.start(link)
     Engine(device, link, mover, turns, compiling).work_for_ever()
+
+
+def _leave_cards_alone() -> None:
+    """CUDA reads CUDA_VISIBLE_DEVICES once, when it starts. torch must not start it only to answer
+    a library that asks at its import whether there is a card: it asks the driver."""
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
 
 
 def _say_where_it_ends() -> None:
