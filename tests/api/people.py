@@ -37,11 +37,15 @@ class Person:
         return self.http.get(path).raise_for_status().json()
 
     def submit(self, **fields: object) -> dict[str, Any]:
-        return self.http.post("api/jobs", json=TURBO | fields).raise_for_status().json()
+        job: dict[str, Any] = (
+            self.http.post("api/jobs", json=TURBO | fields).raise_for_status().json()
+        )
+        return job
 
     def hold(self, model: str, ttl_s: float = 120.0) -> dict[str, Any]:
         body = {"model": model, "ttl_s": ttl_s}
-        return self.http.post("api/holds", json=body).raise_for_status().json()
+        hold: dict[str, Any] = self.http.post("api/holds", json=body).raise_for_status().json()
+        return hold
 
     def refused(self, method: str, path: str, **options: Any) -> tuple[int, dict[str, Any]]:
         """The status and the error of a request that must fail."""
@@ -49,7 +53,7 @@ class Person:
         assert answer.status_code >= 400, answer.text
         return answer.status_code, answer.json()["error"]
 
-    def events(self, after: str = "", **query: object) -> Iterator[tuple[str, dict[str, Any]]]:
+    def events(self, after: str = "", **query: str | int) -> Iterator[tuple[str, dict[str, Any]]]:
         """(id, data) of each event, from a snapshot on unless `after` is an id."""
         headers = {"Last-Event-ID": after} if after else {}
         with self.http.stream("GET", "api/events", headers=headers, params=query) as stream:
@@ -109,7 +113,8 @@ class Person:
             )
 
         self.until(has_ended)
-        return self.get(f"api/jobs/{job}")
+        found: dict[str, Any] = self.get(f"api/jobs/{job}")
+        return found
 
     def evict(self, model: str) -> None:
         """Makes a model leave as soon as nobody uses it any more; nothing where it is absent."""

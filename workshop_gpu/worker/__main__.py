@@ -29,6 +29,7 @@ from workshop_gpu.worker.protocol_loras import LorasKept
 from workshop_gpu.worker.turns import Turns
 
 if TYPE_CHECKING:
+    from workshop_gpu.worker.compiling import Compiling
     from workshop_gpu.worker.devices import Device
 
 EXIT_NO_DEVICE = 4
@@ -53,8 +54,6 @@ def main() -> None:
         _leave_cards_alone()
 
     from workshop_gpu.worker.ahead import Ahead
-    from workshop_gpu.worker.compiler_process import CompilerProcess
-    from workshop_gpu.worker.compiling import Compiling
     from workshop_gpu.worker.cores import share_out
     from workshop_gpu.worker.devices import open_device
     from workshop_gpu.worker.engine import Engine
@@ -63,7 +62,6 @@ def main() -> None:
     from workshop_gpu.worker.neighbours import Neighbours
     from workshop_gpu.worker.pipelines import import_usual_classes
     from workshop_gpu.worker.pool_link import PoolLink
-    from workshop_gpu.worker.twin_store import open_store
 
     turns = Turns()
     ahead = Ahead(turns, link.preparations)
@@ -79,11 +77,7 @@ def main() -> None:
     share_out(options.threads)
     if not options.stand_by:
         ahead.start()
-    compiler = CompilerProcess(limit_s=options.compile_limit)
-    store = open_store(options, device)
-    compiling = Compiling(store, turns, options.device, link.send, compiler)
-    link.compile = compiling.compile
-    compiling.start()
+    compiling = _compiling(link, turns, device, options)
     neighbours = Neighbours(options.neighbours, on_card=options.device == "cuda")
     loras = Loras(tell=lambda kept: link.send(LorasKept(kept)))
     link.forget_loras = loras.forget
@@ -93,6 +87,22 @@ def main() -> None:
         link.begins.wait()
     heartbeat.start(link)
     Engine(device, link, mover, turns, compiling).work_for_ever()
+
+
+def _compiling(
+    link: Link, turns: Turns, device: "Device", options: argparse.Namespace
+) -> "Compiling":
+    """Blocks are compiled in idle time from now on, when the host says which."""
+    from workshop_gpu.worker.compiler_process import CompilerProcess
+    from workshop_gpu.worker.compiling import Compiling
+    from workshop_gpu.worker.twin_store import open_store
+
+    compiler = CompilerProcess(limit_s=options.compile_limit)
+    store = open_store(options, device)
+    compiling = Compiling(store, turns, options.device, link.send, compiler)
+    link.compile = compiling.compile
+    compiling.start()
+    return compiling
 
 
 def _leave_cards_alone() -> None:
