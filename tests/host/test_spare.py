@@ -13,7 +13,8 @@ from workshop_gpu.host import gpu_readings, spare
 from workshop_gpu.host.devices import DeviceConfig, find_devices
 from workshop_gpu.host.runtime import Runtime, RuntimeSettings
 from workshop_gpu.host.spare import SpareWorker
-from workshop_gpu.worker.protocol import ModelSource, Prepare, StandingBy
+from workshop_gpu.worker.protocol import ModelSource, Prepare
+from workshop_gpu.worker.protocol_spare import StandingBy
 
 DEVICE = DeviceConfig("cpu:0", "CPU", "", 10**9)
 LOG = logging.getLogger("spare")

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.worker.worker_host import ANSWER_S, START_S, Host, params
-from workshop_gpu.worker import protocol
+from workshop_gpu.worker import protocol, protocol_spare
 from workshop_gpu.worker.link import EXIT_BROKEN_STREAM, EXIT_GONE
 
 
@@ -62,12 +62,12 @@ WAITS = re.compile(r'line \d+ in wait\n[^\n]*__main__.py", line \d+ in main\n')
 
 def test_a_worker_that_took_over_has_the_device_open_and_waits_until_it_is_its_own() -> None:
     host = Host("--stand-by", "--threads", "1")
-    host.expect(protocol.StandingBy, START_S)
-    host.send(protocol.TakeOver("cpu", total_bytes=10**9))
+    host.expect(protocol_spare.StandingBy, START_S)
+    host.send(protocol_spare.TakeOver("cpu", total_bytes=10**9))
     while not WAITS.search(host.complaints()):
         host.process.send_signal(signal.SIGUSR1)  # it writes down what it does
         assert not select.select([host.connection], [], [], 0.1)[0], "it is ready too early"
-    host.send(protocol.Begin())
+    host.send(protocol_spare.Begin())
     assert host.expect(protocol.Ready).total_bytes == 10**9
     host.close()
 

@@ -14,7 +14,8 @@ import anyio
 
 from workshop_gpu.host.devices import DeviceConfig
 from workshop_gpu.host.worker_process import UNCOMPILED, Compilation, WorkerProcess
-from workshop_gpu.worker.protocol import Prepare, StandingBy
+from workshop_gpu.worker.protocol import Prepare
+from workshop_gpu.worker.protocol_spare import StandingBy
 
 _PAUSES_S = (0.0, 3.0, 10.0)
 """Before the first, second, … start in a row of a spare that was of no use."""

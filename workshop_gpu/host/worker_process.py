@@ -18,14 +18,13 @@ from workshop_gpu.host.devices import DeviceConfig
 from workshop_gpu.host.exiting import is_exiting
 from workshop_gpu.worker.protocol import (
     MAX_MESSAGE_BYTES,
-    Begin,
     FromWorker,
     Shutdown,
-    TakeOver,
     ToWorker,
     frame,
     read_report,
 )
+from workshop_gpu.worker.protocol_spare import Begin, TakeOver
 
 _LAST_LINES_BYTES = 32_000
 _LAST_LINES = 20

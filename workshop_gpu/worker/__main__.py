@@ -24,8 +24,8 @@ from workshop_gpu.worker import heartbeat
 from workshop_gpu.worker.compilers import AUTO, COMPILERS, compilers_folders
 from workshop_gpu.worker.lifeline import die_with_parent
 from workshop_gpu.worker.link import Link, end_process
-from workshop_gpu.worker.protocol import StandingBy
 from workshop_gpu.worker.protocol_loras import LorasKept
+from workshop_gpu.worker.protocol_spare import StandingBy
 from workshop_gpu.worker.turns import Turns
 
 if TYPE_CHECKING:

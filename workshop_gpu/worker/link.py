@@ -18,6 +18,7 @@ import msgspec
 
 from workshop_gpu.worker import protocol
 from workshop_gpu.worker.protocol_loras import ForgetLoras
+from workshop_gpu.worker.protocol_spare import Begin, TakeOver
 
 EXIT_GONE = 0
 EXIT_BROKEN_STREAM = 3
@@ -76,7 +77,7 @@ class Link:
         self._sending = threading.Lock()
         self.jobs: queue.SimpleQueue[protocol.Run] = queue.SimpleQueue()
         self.moves: queue.SimpleQueue[Move] = queue.SimpleQueue()
-        self.take_overs: queue.SimpleQueue[protocol.TakeOver] = queue.SimpleQueue()
+        self.take_overs: queue.SimpleQueue[TakeOver] = queue.SimpleQueue()
         self.begins = threading.Event()
         """Whether the device is this worker's alone."""
         self.preparations: queue.SimpleQueue[protocol.Prepare] = queue.SimpleQueue()
@@ -114,9 +115,9 @@ class Link:
                 self.cancellations.cancel(job)
             case protocol.Shutdown():
                 end_process(EXIT_GONE)
-            case protocol.TakeOver():
+            case TakeOver():
                 self.take_overs.put(order)
-            case protocol.Begin():
+            case Begin():
                 self.begins.set()
             case protocol.Prepare():
                 self.preparations.put(order)

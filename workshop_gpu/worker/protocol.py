@@ -15,6 +15,7 @@ import msgspec
 from workshop_gpu.conductor.errors import ErrorReport
 from workshop_gpu.conductor.rungs import RESIDENT, Placement, RoleBytes
 from workshop_gpu.worker.protocol_loras import ForgetLoras, LorasKept
+from workshop_gpu.worker.protocol_spare import Begin, StandingBy, TakeOver
 
 MAX_MESSAGE_BYTES = 256 * 1024 * 1024
 """A message longer than this is a broken stream."""
@@ -173,27 +174,6 @@ class Shutdown(msgspec.Struct, frozen=True, tag="shutdown"):
     """End the process."""
 
 
-class TakeOver(msgspec.Struct, frozen=True, tag="take_over"):
-    """To a worker that stands by (`StandingBy`): open this device, whose last worker may still be
-    going, and be its worker once told to `Begin`.
-
-    `device` is "cuda" or "cpu", `gpu_uuid` the card ("" for cpu), `total_bytes` what a cpu device
-    pretends to have. `neighbours` are others whose memory its models may use, with their cards, by
-    the server's names. `context_bytes` is what a worker without models holds of the card: it cannot
-    be measured while another one goes (0: measure it).
-    """
-
-    device: str
-    gpu_uuid: str = ""
-    total_bytes: int = 0
-    neighbours: dict[str, str] = {}
-    context_bytes: int = 0
-
-
-class Begin(msgspec.Struct, frozen=True, tag="begin"):
-    """The last worker of the device that was taken over is gone. Answered by Ready."""
-
-
 class Prepare(msgspec.Struct, frozen=True, tag="prepare"):
     """Build these models ahead, but for their weights, for a device of that kind ("cuda" or
     "cpu"), when there is nothing else to do. Also to a worker that stands by. Not answered."""
@@ -258,12 +238,6 @@ class Memory(msgspec.Struct, frozen=True):
     used_bytes: int
     ours_bytes: int
     elsewhere: dict[str, int] = {}
-
-
-class StandingBy(msgspec.Struct, frozen=True, tag="standing_by"):
-    """The process has imported everything and waits for TakeOver; it has touched no device."""
-
-    pid: int
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
