@@ -32,7 +32,7 @@ STEPS = 20
 people = st.sampled_from(PEOPLE)
 models = st.sampled_from(tuple(SIZES))
 devices = st.sampled_from(DEVICES)
-pixels = st.sampled_from((128 * 128, 512 * 512, 1024 * 1024))
+pixels = st.sampled_from((128 * 128, 512 * 512, 1024 * 1024, 4096 * 4096))
 numbers = st.integers(0, 1000)
 
 
