@@ -200,6 +200,18 @@ def test_a_model_does_not_wait_for_its_swap_device_to_take_it() -> None:
     assert (view.waiting_for, view.reason) == ("pin", "middle is pinned.")
 
 
+def test_a_job_is_told_who_fills_its_swap_device_for_good() -> None:
+    """There is no room for it until they leave, so no GPU is kept for it either."""
+    made = stage(laddered(memory=BY_NAME), devices=TWO)
+    made.ready("gpu0", 24.0)
+    made.ready("gpu1", 24.0)
+    made.tell(events.MemoryRead("gpu1", 20 * GB, 0))
+    large = made.submit("large")
+    made.later(30.0)
+    assert not made.orders
+    assert made.job(large).waiting_for == "foreign"
+
+
 def test_a_load_that_fails_gives_back_what_it_was_promised() -> None:
     made = room()
     made.submit("large")

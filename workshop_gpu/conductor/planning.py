@@ -213,11 +213,17 @@ def _may_come_to(state: State, device: Device, model: str) -> bool:
 
 
 def has_rung_on(state: State, model: str, size: Size, device: Device) -> bool:
-    """Whether the settings leave the model a rung there: those that swap are none on the swap
-    device itself."""
+    """Whether the model has a rung there, or will once idle models have left: those that swap are
+    none on the swap device itself, nor while that is full of what stays."""
     memory = state.models[model].facts.memory
     rungs = rungs_for(memory, size.placement)
-    return memory.swap_device != device.name or not all(rung.swaps for rung in rungs)
+    if not all(rung.swaps for rung in rungs):
+        return True
+    swap = state.devices.get(memory.swap_device)
+    if swap is None or swap is device:
+        return False
+    may_come = look_at(state, swap).ever_bytes - max(0, swap.ledger.free_bytes)
+    return missing_elsewhere_bytes(state, model, size, device) <= max(0, may_come)
 
 
 def missing_elsewhere_bytes(state: State, model: str, size: Size, device: Device) -> int:
