@@ -162,6 +162,56 @@ def test_a_named_rung_waits_until_it_has_room() -> None:
     assert ordered(made).elsewhere == (ENCODERS,)
 
 
+def test_idle_models_leave_the_other_gpu_for_one_that_has_no_rung_without_it() -> None:
+    made = stage(
+        laddered(memory=BY_NAME),
+        laddered("middle", memory=MemorySettings(placement="resident")),
+        devices=TWO,
+    )
+    made.ready("gpu1", 20.0)
+    made.tell(events.DeviceGone("gpu0", "not there yet", 60.0))
+    made.hold("middle", "ben", ttl_s=600.0)
+    loaded(made, "gpu1")
+    made.ready("gpu0", 24.0)
+    made.later(60.0)
+    held = made.submit("large")
+    made.later(1.0)
+    assert not made.orders
+    view = made.job(held)
+    assert view.waiting_for == "room"
+    assert view.reason == "middle is held by 1 notebook(s)."
+    made.tell(events.HoldDropped("hold"))
+    assert made.order("gpu1") == "evict middle"
+    made.answer("gpu1")
+    assert ordered(made).elsewhere == (ENCODERS,)
+
+
+def test_a_model_does_not_wait_for_its_swap_device_to_take_it() -> None:
+    """There it has no rung; what it waits for is the room on the other one, and it is told so."""
+    other = msgspec.structs.replace(laddered("middle"), pinned=True)
+    made = stage(laddered(memory=BY_NAME), other, devices=TWO)
+    made.tell(events.DeviceGone("gpu1", "not there yet", 60.0))
+    made.orders.clear()
+    made.ready("gpu0", 24.0)
+    loaded(made)
+    made.ready("gpu1", 24.0)
+    view = made.job(made.submit("large"))
+    assert not made.orders
+    assert (view.waiting_for, view.reason) == ("pin", "middle is pinned.")
+
+
+def test_a_job_is_told_who_fills_its_swap_device_for_good() -> None:
+    """There is no room for it until they leave, so no GPU is kept for it either."""
+    made = stage(laddered(memory=BY_NAME), devices=TWO)
+    made.ready("gpu0", 24.0)
+    made.ready("gpu1", 24.0)
+    made.tell(events.MemoryRead("gpu1", 20 * GB, 0))
+    large = made.submit("large")
+    made.later(30.0)
+    assert not made.orders
+    assert made.job(large).waiting_for == "foreign"
+
+
 def test_a_load_that_fails_gives_back_what_it_was_promised() -> None:
     made = room()
     made.submit("large")

@@ -14,7 +14,15 @@ from workshop_gpu.conductor.orders import Evict, Load, Order
 from workshop_gpu.conductor.placement import Option
 from workshop_gpu.conductor.placing import Placing
 from workshop_gpu.conductor.planner import elsewhere_bytes
-from workshop_gpu.conductor.planning import TYPICAL, Size, encoders_of, roles_of, wanted_models
+from workshop_gpu.conductor.planning import (
+    TYPICAL,
+    Size,
+    encoders_of,
+    missing_elsewhere_bytes,
+    roles_of,
+    size_of,
+    wanted_models,
+)
 from workshop_gpu.conductor.records import Device, Slot, State
 from workshop_gpu.conductor.room import Claim
 from workshop_gpu.conductor.rungs import ENCODERS
@@ -166,6 +174,29 @@ def call_back(look: "Look") -> Order | None:
             order = give_back(state, slot, look.now, because, kept=state.is_kept(slot))
             if order is not None:
                 return order
+    return _room_elsewhere(look)
+
+
+def _room_elsewhere(look: "Look") -> Evict | None:
+    """Where all rungs of a waiting job's model take memory of another device, idle models leave
+    that one for it."""
+    state = look.state
+    for model in state.queue.models():
+        if state.has_slot(model, SlotState.LOADING, SlotState.READY, SlotState.LEAVING):
+            continue
+        job = state.queue.first_of(model)
+        swap = state.devices.get(state.models[model].facts.memory.swap_device)
+        if swap is None or swap not in look.devices:
+            continue
+        claim, placing = look.claim(job), Placing.for_job(state, look.now, job)
+        for device in look.open(model):
+            missing = missing_elsewhere_bytes(state, model, size_of(job), device)
+            if not missing or not look.room.later(device, claim, placing.least_bytes(device)):
+                continue
+            option = look.room.option(swap, claim, max(0, swap.ledger.free_bytes) + missing)
+            if option is not None and option.victims and swap.can_transfer:
+                because = f"{model} on {device.name} needs its memory"
+                return Evict(swap.name, option.victims[0], because)
     return None
 
 

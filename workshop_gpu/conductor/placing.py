@@ -16,6 +16,7 @@ from workshop_gpu.conductor.placement import Option, best
 from workshop_gpu.conductor.planner import Plan, Step, allowed, lowest_first, room_after
 from workshop_gpu.conductor.planning import (
     Size,
+    has_rung_on,
     least_bytes,
     plan_here,
     plans,
@@ -76,6 +77,8 @@ class Placing:
             as_it_is = self._as_a_whole(device)
         if not self._has_ladder:
             return as_it_is
+        if not has_rung_on(state, model, self._size, device):
+            return device.ledger.total_bytes + 1  # no room would ever do there
         return min(as_it_is, least_bytes(state, model, self._size) - own_bytes)
 
     @cached_property

@@ -20,6 +20,7 @@ from workshop_gpu.conductor.planner import (
     Question,
     Speeds,
     least,
+    least_elsewhere_bytes,
     plan_all,
     plan_of,
 )
@@ -206,12 +207,36 @@ def _is_awaited(state: State, device: Device, but: str) -> bool:
 
 
 def _may_come_to(state: State, device: Device, model: str) -> bool:
-    """Whether the model, which is not there, may be loaded there: it has not failed to, and on its
-    swap device it has a rung that does not swap."""
-    if device.has(model, SlotState.FAILED, SlotState.READY):
-        return False
+    """Whether the model, which is not there, may be loaded there."""
+    failed_or_there = device.has(model, SlotState.FAILED, SlotState.READY)
+    return not failed_or_there and has_rung_on(state, model, TYPICAL, device)
+
+
+def has_rung_on(state: State, model: str, size: Size, device: Device) -> bool:
+    """Whether the model has a rung there, or will once idle models have left: those that swap are
+    none on the swap device itself, nor while that is full of what stays."""
     memory = state.models[model].facts.memory
-    return memory.swap_device != device.name or not all(rung.swaps for rung in rungs_for(memory))
+    rungs = rungs_for(memory, size.placement)
+    if not all(rung.swaps for rung in rungs):
+        return True
+    swap = state.devices.get(memory.swap_device)
+    if swap is None or swap is device:
+        return False
+    may_come = look_at(state, swap).ever_bytes - max(0, swap.ledger.free_bytes)
+    return missing_elsewhere_bytes(state, model, size, device) <= max(0, may_come)
+
+
+def missing_elsewhere_bytes(state: State, model: str, size: Size, device: Device) -> int:
+    """What is missing on the swap device so that the model can be placed on the device at all.
+    0: nothing, or there are rungs without."""
+    rungs = rungs_for(state.models[model].facts.memory, size.placement)
+    if not all(rung.swaps for rung in rungs):
+        return 0
+    question = question_for(state, model, size, device.ledger.free_bytes, device)
+    if not question.source:
+        return 0
+    least_there = min(least_elsewhere_bytes(question, rung) for rung in rungs)
+    return max(0, least_there - question.source_room_bytes)
 
 
 def buffers_for(memory: MemorySettings) -> int:

@@ -6,10 +6,12 @@ from workshop_gpu.conductor.errors import gigabytes
 from workshop_gpu.conductor.fetching import awaits_download
 from workshop_gpu.conductor.lending import guests
 from workshop_gpu.conductor.placement import never_fits
-from workshop_gpu.conductor.planning import TYPICAL, least_bytes
+from workshop_gpu.conductor.planning import TYPICAL, least_bytes, missing_elsewhere_bytes
 from workshop_gpu.conductor.records import Device, Job, State
+from workshop_gpu.conductor.rungs import HOST
 from workshop_gpu.conductor.states import DeviceState, JobState, SlotState
 
+_THERE = (SlotState.LOADING, SlotState.READY, SlotState.LEAVING)
 _MOST_NAMED = 6
 _MOST_DEVICES = 4
 
@@ -32,6 +34,8 @@ def waits_for(state: State, model: str) -> str:
         return "reservation"
     if model in state.without_room:
         return _who_keeps_room(state, model)
+    if _waits_elsewhere(state, model):
+        return "room"
     if state.has_slot(model, SlotState.READY):
         return ""
     return "load" if state.has_slot(model, SlotState.LOADING) else ""
@@ -43,6 +47,16 @@ def _needs_another(state: State, model: str) -> bool:
         return False
     there = [device.ledger.most_bytes for device in _ready(state)]
     return never_fits(least_bytes(state, model, TYPICAL), there)
+
+
+def _waits_elsewhere(state: State, model: str) -> bool:
+    """Whether the model is nowhere, and its swap device has too little for any of its rungs."""
+    swap = state.models[model].facts.memory.swap_device
+    if swap in HOST or state.has_slot(model, *_THERE):
+        return False
+    others = [each for each in _ready(state) if swap in each.neighbours]
+    missing = [missing_elsewhere_bytes(state, model, TYPICAL, each) for each in others]
+    return bool(missing) and all(missing)
 
 
 def wait_reason(state: State, word: str) -> str:
