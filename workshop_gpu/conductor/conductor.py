@@ -56,6 +56,7 @@ from workshop_gpu.conductor.settings import Settings
 from workshop_gpu.conductor.states import JobState, SlotState
 from workshop_gpu.conductor.views import hold_view, job_view
 from workshop_gpu.conductor.watch import Watch
+from workshop_gpu.conductor.wishes import end_hopeless_wishes, wished_for
 
 __all__ = ["Conductor", "Settings"]
 
@@ -107,7 +108,7 @@ class Conductor:
         Then, unless it was mere progress, which decides nothing:
 
         6. Jobs rise a class or fall due, whose time has come. Waiting jobs that can never run
-           any more fail, each with the reason.
+           any more fail, each with the reason; so do holds and preloads.
         7. Wanted models that are not on disk are downloaded. Reservations whose turn it is get
            their room (see `granting.py`). Devices with a free lane get orders, until there is
            nothing to order (see `dispatch.py`).
@@ -273,6 +274,7 @@ class Conductor:
         """Looks where something changed, and at one job of each size."""
         suspects, self._state.suspects = self._state.suspects, {}
         for model in suspects:
+            end_hopeless_wishes(self._state, self._changes, model, now)
             for job in self._state.queue.one_of_each_size(model):
                 error = verdict(self._state, job)
                 if error is None:
@@ -371,7 +373,7 @@ class Conductor:
             state.suspects[model or (ended.model if ended else "")] = None
         changed = CatalogueChanged | PolicyChanged | DeviceReady | DeviceGone | WorkerDied
         if isinstance(event, changed):
-            state.suspects |= dict.fromkeys(state.queue.models())
+            state.suspects |= dict.fromkeys([*state.queue.models(), *wished_for(state)])
         if isinstance(event, CatalogueChanged | PolicyChanged):
             for name in state.devices:
                 state.touch(name)

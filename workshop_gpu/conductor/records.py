@@ -278,6 +278,8 @@ class Hold:
     model: str
     taken_s: float
     expires_s: float
+    ended: str = ""
+    """Why it is over; "" while it lives."""
 
 
 class Holds:
