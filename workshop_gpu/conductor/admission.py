@@ -37,6 +37,7 @@ from workshop_gpu.conductor.planning import (
     size_of,
 )
 from workshop_gpu.conductor.policy import Policy
+from workshop_gpu.conductor.policy_rules import check_contradictions
 from workshop_gpu.conductor.reasons import tried_again
 from workshop_gpu.conductor.records import Device, Hold, Job, Slot, State
 from workshop_gpu.conductor.states import DeviceState, SlotState
@@ -108,6 +109,7 @@ def check_policy(state: State, policy: Policy) -> None:
     for name in sorted(policy.models - before.models):
         if name not in state.catalogue:
             raise ModelUnknown(name, _offered(state))
+    check_contradictions(state, policy)
 
 
 def check_ttl(ttl_s: float) -> None:

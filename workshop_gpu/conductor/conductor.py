@@ -56,7 +56,7 @@ from workshop_gpu.conductor.settings import Settings
 from workshop_gpu.conductor.states import JobState, SlotState
 from workshop_gpu.conductor.views import hold_view, job_view
 from workshop_gpu.conductor.watch import Watch
-from workshop_gpu.conductor.wishes import end_hopeless_wishes, wished_for
+from workshop_gpu.conductor.wishes import end_hopeless_wishes, tell_of_pins, wished_for
 
 __all__ = ["Conductor", "Settings"]
 
@@ -145,7 +145,7 @@ class Conductor:
         self._watch.begin(self._state)
         if not isinstance(event, _PROGRESS):
             self._changes.ordering.time_passed(now)  # 6
-            self._fail_hopeless(now)
+            self._fail_hopeless(event, now)
             self._fetch_missing(now)  # 7
             self._serve_reservations(now)
             while self._give_orders(now) and self._state.reservations:
@@ -270,8 +270,10 @@ class Conductor:
 
     # 6
 
-    def _fail_hopeless(self, now: float) -> None:
+    def _fail_hopeless(self, event: Event, now: float) -> None:
         """Looks where something changed, and at one job of each size."""
+        if isinstance(event, _ABOUT_PINS):
+            tell_of_pins(self._state, self._changes)
         suspects, self._state.suspects = self._state.suspects, {}
         for model in suspects:
             end_hopeless_wishes(self._state, self._changes, model, now)
@@ -383,5 +385,6 @@ _REQUESTS: tuple[type[Request], ...] = get_args(Request)
 _RESERVATIONS: tuple[type[ReservationRequest], ...] = get_args(ReservationRequest)
 _DEVICE_FACTS: tuple[type[DeviceFact], ...] = get_args(DeviceFact)
 _SLOT_FACTS: tuple[type[SlotFact], ...] = get_args(SlotFact)
+_ABOUT_PINS = (CatalogueChanged, PolicyChanged, DeviceReady, DeviceGone, SlotLoaded)
 _PROGRESS = (JobStarted, JobProgressed, SlotProgressed)
 _JOB_FACTS: tuple[type[JobFact], ...] = get_args(JobFact)

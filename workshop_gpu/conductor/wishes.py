@@ -1,8 +1,10 @@
-"""Holds and preloads of models that turn out to have room nowhere: they end, with the reason."""
+"""Holds and preloads of models that turn out to have room nowhere: they end, with the reason. Pins
+that do are told of: they are the instructor's to change."""
 
 from workshop_gpu.conductor.admission import wish_verdict
 from workshop_gpu.conductor.changes import Changes
 from workshop_gpu.conductor.effects import Notice
+from workshop_gpu.conductor.policy_rules import pins_problem
 from workshop_gpu.conductor.records import State
 
 
@@ -28,3 +30,11 @@ def end_hopeless_wishes(state: State, changes: Changes, name: str, now: float) -
     for hold in holds:
         changes.end_hold(hold, error.message, now)
     changes.effects.append(Notice(f"{name} is not loaded: {error.message}", error.facts))
+
+
+def tell_of_pins(state: State, changes: Changes) -> None:
+    """Once for each contradiction, which the catalogue or a measured size has brought."""
+    problem = pins_problem(state)
+    if problem and problem != state.pins_told:
+        changes.effects.append(Notice(f"Not all pins can hold: {problem}."))
+    state.pins_told = problem
