@@ -1,8 +1,12 @@
 """Models that must be downloaded first."""
 
+import pytest
+
+from tests.conductor.laddered import laddered, notices
 from tests.conductor.staging import GB, Stage, model, stage
 from workshop_gpu.conductor import effects, events
 from workshop_gpu.conductor.errors import ErrorReport
+from workshop_gpu.conductor.policy import Policy
 
 NOT_REACHED = ErrorReport("model_unavailable", "the hub was not reached")
 
@@ -130,3 +134,52 @@ def test_a_figure_in_the_catalogue_is_believed_before_the_download() -> None:
     found = stage(events.ModelFacts("flux", on_disk=False, explicit_bytes=34 * GB), gb=8)
     assert found.refused(found.job_submitted("flux")).kind == "model_too_large"
     assert fetches(found.said) == []
+
+
+@pytest.mark.parametrize("wish", ["hold", "preload"])
+def test_a_wish_for_a_model_that_turns_out_to_be_too_large_ends_with_the_numbers(wish: str) -> None:
+    found = room()
+    if wish == "hold":
+        found.hold("far", ttl_s=10_000.0)
+    else:
+        found.tell(events.ModelWanted("far"))
+    found.tell(events.CatalogueChanged((model("far", 100), model("a"))))
+    found.later(5.0)
+    found.tell(events.CatalogueChanged((model("far", 100), model("a", 20))))
+    (told,) = notices(found)
+    assert "far is not loaded" in told
+    assert "79.0 GB" in told
+    assert "are missing" in told
+    if wish == "hold":
+        (ended,) = [each.ended for each in found.said if isinstance(each, effects.AnnounceHold)][1:]
+        assert ended in told
+        lost = found.refused(events.HoldRenewed("hold", "kernel-ada", 60.0))
+        assert (lost.kind, "79.0 GB" in lost.message) == ("hold_ended", True)
+    found.tell(events.CatalogueChanged((model("far", 30), model("a"))))
+    assert found.order() == ""
+
+
+def test_a_wish_for_a_model_ends_when_it_cannot_have_the_rung_that_is_named() -> None:
+    found = stage(laddered(), gb=20)
+    found.foreign(19)
+    found.hold("large", ttl_s=10_000.0)
+    assert found.order() == ""
+    found.tell(events.PolicyChanged(Policy(placements={"large": "resident"})))
+    (told,) = notices(found)
+    assert "large is not loaded" in told
+    assert not found.conductor.snapshot(found.now).holds
+
+
+def test_a_wish_for_a_model_whose_files_are_broken_ends_with_the_reason() -> None:
+    found = room()
+    found.tell(events.ModelWanted("far"))
+    found.tell(events.CatalogueChanged((model("far", problem="a pickle"), model("a"))))
+    assert [told for told in notices(found) if "a pickle" in told] == notices(found) != []
+
+
+def test_a_hold_on_a_model_that_is_ready_outlives_what_is_learned_of_its_size() -> None:
+    found = stage(model("a"))
+    found.hold("a", ttl_s=10_000.0)
+    found.answer()
+    found.tell(events.CatalogueChanged((model("a", 100),)))
+    assert found.slot("a").holds == 1

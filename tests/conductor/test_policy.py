@@ -5,12 +5,14 @@ import math
 import msgspec
 import pytest
 
-from tests.conductor.staging import Stage, model, stage
+from tests.conductor.laddered import laddered, notices
+from tests.conductor.staging import GB, Stage, model, stage
 from workshop_gpu.conductor import effects, events
 from workshop_gpu.conductor.conductor import Conductor, Settings
 from workshop_gpu.conductor.errors import InvalidPolicy
 from workshop_gpu.conductor.offering import class_of
 from workshop_gpu.conductor.policy import Policy
+from workshop_gpu.conductor.rungs import DENOISER, RoleBytes
 from workshop_gpu.conductor.states import Priority
 
 
@@ -200,3 +202,81 @@ def test_a_policy_that_cannot_be_is_refused_and_nothing_changes(policy: Policy) 
     with pytest.raises(InvalidPolicy):
         policy.check()
     assert stage().refused(events.PolicyChanged(policy)).kind == "invalid_policy"
+
+
+def test_a_pin_that_has_no_room_beside_the_others_is_refused_with_the_numbers() -> None:
+    made = stage()
+    change(made, pinned={"a": True, "b": True})
+    new = Policy(pinned={"a": True, "b": True, "c": True})
+    report = made.refused(events.PolicyChanged(new))
+    assert report.kind == "invalid_policy"
+    assert "a (30.0 GB), b (30.0 GB), c (30.0 GB)" in report.message
+    assert "79.0 GB" in report.message
+    change(made, pinned={"a": True, "c": True})
+
+
+def test_pins_of_the_catalogue_count_beside_the_instructor_s() -> None:
+    made = stage(model("a", 45, pinned=True), model("b", 45))
+    assert "a (45.0 GB)" in made.refused(events.PolicyChanged(Policy(pinned={"b": True}))).message
+    change(made, pinned={"a": False, "b": True})
+
+
+def test_a_pin_of_what_no_gpu_can_hold_is_refused() -> None:
+    made = stage(model("a", 100), model("b"))
+    assert (
+        "a needs at least" in made.refused(events.PolicyChanged(Policy(pinned={"a": True}))).message
+    )
+
+
+def test_on_several_gpus_pins_are_refused_only_where_no_way_to_spread_them_is_left() -> None:
+    """The largest first, each to the first GPU with room for it, would leave none for the last of
+    the first six: 26 and 21 are together then, and so are 21, 14 and 14."""
+    sizes = {"p": 26, "q": 21, "r": 21, "s": 14, "t": 14, "u": 12}
+    two = ("gpu0", "gpu1")
+    made = stage(*(model(name, gb) for name, gb in sizes.items()), devices=two, gb=58)
+    change(made, pinned=dict.fromkeys(sizes, True))
+    three = stage(devices=two, gb=50)
+    policy = Policy(pinned={"a": True, "b": True, "c": True})
+    assert "49.0 GB and 49.0 GB" in three.refused(events.PolicyChanged(policy)).message
+    change(three, pinned={"a": True, "b": True})
+
+
+def test_pins_that_share_weights_or_can_be_streamed_are_not_refused() -> None:
+    made = stage(laddered("large"), laddered("twin"), gb=40)
+    change(made, pinned={"large": True, "twin": True})
+    resident = {"large": "resident", "twin": "resident"}
+    policy = Policy(pinned={"large": True, "twin": True}, placements=resident)
+    assert made.refused(events.PolicyChanged(policy)).facts["field"] == "pinned"
+
+
+def test_before_gpus_have_told_their_sizes_and_of_unknown_models_nothing_is_refused() -> None:
+    early = Stage(Conductor(Settings(), ("gpu0",)))
+    early.tell(events.CatalogueChanged((model("a"), model("b"), model("c"))))
+    change(early, pinned={"a": True, "b": True, "c": True})
+    unknown = stage(events.ModelFacts("flux-a"), events.ModelFacts("flux-b"), gb=24)
+    change(unknown, pinned={"flux-a": True, "flux-b": True})
+
+
+def test_pins_that_became_impossible_are_told_of_once_and_forbid_no_other_change() -> None:
+    made = stage(model("a"), model("b"))
+    change(made, pinned={"a": True, "b": True})
+    assert not notices(made)
+    made.tell(events.CatalogueChanged((model("a"), model("b", 60))))
+    made.tell(events.CatalogueChanged((model("a"), model("b", 60), model("c"))))
+    (told,) = notices(made)
+    assert "b (60.0 GB)" in told
+    change(made, patience_s=15.0)
+    assert notices(made) == [told]
+    change(made, pinned={"a": True})
+    change(made, keep_warm_s={"a": 5.0})
+    assert notices(made) == [told]
+
+
+def test_a_rung_that_the_model_does_not_have_is_refused_at_once() -> None:
+    whole = events.ModelFacts("whole", file_bytes=10 * GB, roles=(RoleBytes(DENOISER, 10 * GB),))
+    made = stage(whole, laddered("large"), model("a"))
+    for rung in ("staged-streamed", "tiled"):
+        report = made.refused(events.PolicyChanged(Policy(placements={"whole": rung})))
+        assert (report.kind, report.facts["field"]) == ("invalid_policy", "placements")
+        assert "whole" in report.message
+    change(made, placements={"large": "staged-streamed", "a": "tiled"})

@@ -37,6 +37,7 @@ from workshop_gpu.conductor.planning import (
     size_of,
 )
 from workshop_gpu.conductor.policy import Policy
+from workshop_gpu.conductor.policy_rules import check_contradictions
 from workshop_gpu.conductor.reasons import tried_again
 from workshop_gpu.conductor.records import Device, Hold, Job, Slot, State
 from workshop_gpu.conductor.states import DeviceState, SlotState
@@ -108,6 +109,7 @@ def check_policy(state: State, policy: Policy) -> None:
     for name in sorted(policy.models - before.models):
         if name not in state.catalogue:
             raise ModelUnknown(name, _offered(state))
+    check_contradictions(state, policy)
 
 
 def check_ttl(ttl_s: float) -> None:
@@ -120,7 +122,7 @@ def living_hold(state: State, hold: str, now: float) -> Hold:
     """The hold, if its time is not over. Raises HoldUnknown or HoldEnded."""
     ended = state.ended_holds.get(hold)
     if ended is not None:
-        raise HoldEnded(hold, ended.model)
+        raise HoldEnded(hold, ended.model, ended.ended)
     living = state.holds.get(hold)
     if living is None:
         raise HoldUnknown(hold)
@@ -227,6 +229,28 @@ def why_no_device(state: State) -> str:
         f"{device.name}: {device.reason}{tried_again(device)}" for device in state.devices.values()
     ]
     return "; ".join(reasons) or "this server has none"
+
+
+def wish_verdict(state: State, name: str) -> ErrorReport | None:
+    """Why a model that should be ready, and is nowhere, can never be loaded; None where it may: as
+    for a small picture. That a load failed was told when it did, and it may be tried again."""
+    model = state.models[name]
+    if state.has_slot(name, *_LIVE):
+        return None
+    if model.facts.problem:
+        return ModelUnavailable(name, model.facts.problem).report()
+    if not can_be_placed(state, name, TYPICAL):
+        try:
+            check_memory(state, name, TYPICAL)
+        except InvalidPlacement as refusal:
+            return refusal.report()
+    needed_bytes = _needed_bytes(state, name, TYPICAL)
+    most_bytes = [each.ledger.most_bytes for each in state.devices.values() if not each.is_gone]
+    if not never_fits(needed_bytes, most_bytes):
+        return None
+    largest_bytes = max(most_bytes)
+    fitting = _fitting_side(state, name, TYPICAL, largest_bytes)
+    return ModelTooLarge(name, needed_bytes, largest_bytes, fitting).report()
 
 
 def verdict(state: State, job: Job) -> ErrorReport | None:

@@ -300,6 +300,7 @@ class Changes:
     def end_hold(self, hold: Hold, why: str, now: float) -> None:
         """The hold is over; the model's last use ends with it."""
         state = self.state
+        hold.ended = why
         state.holds.remove(hold)
         state.ended_holds[hold.id] = hold
         while len(state.ended_holds) > state.settings.remembered_holds:

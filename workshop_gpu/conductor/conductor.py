@@ -56,6 +56,7 @@ from workshop_gpu.conductor.settings import Settings
 from workshop_gpu.conductor.states import JobState, SlotState
 from workshop_gpu.conductor.views import hold_view, job_view
 from workshop_gpu.conductor.watch import Watch
+from workshop_gpu.conductor.wishes import end_hopeless_wishes, tell_of_pins, wished_for
 
 __all__ = ["Conductor", "Settings"]
 
@@ -107,7 +108,7 @@ class Conductor:
         Then, unless it was mere progress, which decides nothing:
 
         6. Jobs rise a class or fall due, whose time has come. Waiting jobs that can never run
-           any more fail, each with the reason.
+           any more fail, each with the reason; so do holds and preloads.
         7. Wanted models that are not on disk are downloaded. Reservations whose turn it is get
            their room (see `granting.py`). Devices with a free lane get orders, until there is
            nothing to order (see `dispatch.py`).
@@ -144,7 +145,7 @@ class Conductor:
         self._watch.begin(self._state)
         if not isinstance(event, _PROGRESS):
             self._changes.ordering.time_passed(now)  # 6
-            self._fail_hopeless(now)
+            self._fail_hopeless(event, now)
             self._fetch_missing(now)  # 7
             self._serve_reservations(now)
             while self._give_orders(now) and self._state.reservations:
@@ -269,10 +270,13 @@ class Conductor:
 
     # 6
 
-    def _fail_hopeless(self, now: float) -> None:
+    def _fail_hopeless(self, event: Event, now: float) -> None:
         """Looks where something changed, and at one job of each size."""
+        if isinstance(event, _ABOUT_PINS):
+            tell_of_pins(self._state, self._changes)
         suspects, self._state.suspects = self._state.suspects, {}
         for model in suspects:
+            end_hopeless_wishes(self._state, self._changes, model, now)
             for job in self._state.queue.one_of_each_size(model):
                 error = verdict(self._state, job)
                 if error is None:
@@ -371,7 +375,7 @@ class Conductor:
             state.suspects[model or (ended.model if ended else "")] = None
         changed = CatalogueChanged | PolicyChanged | DeviceReady | DeviceGone | WorkerDied
         if isinstance(event, changed):
-            state.suspects |= dict.fromkeys(state.queue.models())
+            state.suspects |= dict.fromkeys([*state.queue.models(), *wished_for(state)])
         if isinstance(event, CatalogueChanged | PolicyChanged):
             for name in state.devices:
                 state.touch(name)
@@ -381,5 +385,6 @@ _REQUESTS: tuple[type[Request], ...] = get_args(Request)
 _RESERVATIONS: tuple[type[ReservationRequest], ...] = get_args(ReservationRequest)
 _DEVICE_FACTS: tuple[type[DeviceFact], ...] = get_args(DeviceFact)
 _SLOT_FACTS: tuple[type[SlotFact], ...] = get_args(SlotFact)
+_ABOUT_PINS = (CatalogueChanged, PolicyChanged, DeviceReady, DeviceGone, SlotLoaded)
 _PROGRESS = (JobStarted, JobProgressed, SlotProgressed)
 _JOB_FACTS: tuple[type[JobFact], ...] = get_args(JobFact)

@@ -254,9 +254,10 @@ class HoldEnded(WorkshopError):
 
     kind = "hold_ended"
 
-    def __init__(self, hold: str, model: str) -> None:
+    def __init__(self, hold: str, model: str, why: str = "") -> None:
+        because = f": {why.rstrip('.')}" if why else ""
         super().__init__(
-            f'The hold on "{model}" has ended. Take a new one with wg.hold("{model}").',
+            f'The hold on "{model}" has ended{because}. Take a new one with wg.hold("{model}").',
             hold=hold,
             model=model,
         )

@@ -1,8 +1,8 @@
 """When somebody's own code gets the room that it asked for.
 
-A reservation waits among the jobs: it has its turn when no job goes before it in the order (but
-for those that pins or other programs keep out), and keeps it while a device is closed for it.
-Then, on the device that needs the least for it:
+A reservation waits among the jobs: it has its turn on devices that no job before it in the order
+could use (see `turns.py`), and keeps it where a device is closed for it. Then, on that of them that
+needs the least for it:
 
 1. it is granted where there is room;
 2. idle models leave, one at a time, until there is; models of other devices give back what they
@@ -22,15 +22,12 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from workshop_gpu.conductor.eviction import Candidate, Standing, choose
-from workshop_gpu.conductor.fairness import Reason, rank
-from workshop_gpu.conductor.fetching import awaits_download
 from workshop_gpu.conductor.lending import give_back, given_back_bytes, guests, way_out
 from workshop_gpu.conductor.orders import Evict, Load
-from workshop_gpu.conductor.planning import least_bytes, size_of
 from workshop_gpu.conductor.queue import Key
-from workshop_gpu.conductor.records import Activity, Device, Job, Reservation, Slot, State
-from workshop_gpu.conductor.shapes import others
+from workshop_gpu.conductor.records import Activity, Device, Reservation, Slot, State
 from workshop_gpu.conductor.states import DeviceState, ReservationState, SlotState
+from workshop_gpu.conductor.turns import in_turn_on, key_of
 
 CLEARED = "asked by the instructor: the GPU is cleared"
 
@@ -82,13 +79,10 @@ def next_step(state: State, now: float) -> Decision:
     each."""
     decision = Decision(closed=dict(_taken(state)))
     for reservation in waiting_in_order(state, now):
-        if not in_turn(state, reservation, now):
+        turn = in_turn_on(state, reservation, now) - decision.closed.keys()
+        if not turn:
             continue
-        options = [
-            each
-            for each in options_of(state, reservation, now)
-            if each.device.name not in decision.closed
-        ]
+        options = [each for each in options_of(state, reservation, now) if each.device.name in turn]
         option = best_of(state, reservation, options)
         if option is None:
             continue
@@ -109,54 +103,6 @@ def next_step(state: State, now: float) -> Decision:
             if decision.step is not None:
                 return decision
     return decision
-
-
-def in_turn(state: State, reservation: Reservation, now: float) -> bool:
-    """Whether no job goes before it."""
-    if reservation.clears or reservation.id in state.closed.values() or state.policy.paused:
-        return True
-    first = min(_could_begin(state), default=None)
-    return first is None or key_of(state, reservation, now) < first
-
-
-def _could_begin(state: State) -> Iterator[Key]:
-    """The places of jobs, the first of each model, that wait for more than what nobody can say."""
-    queue = state.queue
-    for model in queue.models():
-        if awaits_download(state, model):
-            continue
-        if model not in state.without_room:
-            yield queue.first_of(model).key
-            continue
-        for job in (queue.first_of(model), *others(queue, model)):
-            if not _kept_out(state, job):
-                yield job.key
-
-
-def _kept_out(state: State, job: Job) -> bool:
-    """Whether pins and other programs leave it no room on any device. What reservations keep does
-    not count: one after the other, they would keep it out for ever."""
-    needed = least_bytes(state, job.model, size_of(job))
-    for device in state.devices.values():
-        if device.state is not DeviceState.READY:
-            continue
-        pinned = [
-            slot.model
-            for slot in device.slots.values()
-            if slot.model != job.model and state.models[slot.model].pinned and state.is_kept(slot)
-        ]
-        ledger = device.ledger
-        kept = ledger.foreign_bytes + sum(map(ledger.weights_bytes, pinned))
-        if needed <= ledger.most_bytes - kept:
-            return False
-    return True
-
-
-def key_of(state: State, reservation: Reservation, now: float) -> Key:
-    """Its place among the jobs: that of a job which its participant asked for at that time."""
-    waited_s = now - reservation.asked_s
-    rises = rank(reservation.priority, waited_s, state.settings.rise_s)
-    return rises, Reason.SHARE, reservation.start_s, reservation.in_line, reservation.sequence
 
 
 def _taken(state: State) -> Iterator[tuple[str, str]]:

@@ -7,7 +7,6 @@ from workshop_gpu.conductor.look import Look, make_room_or_load
 from workshop_gpu.conductor.orders import Order
 from workshop_gpu.conductor.placement import another_is_worth_it, best
 from workshop_gpu.conductor.placing import Placing
-from workshop_gpu.conductor.queue import Key
 from workshop_gpu.conductor.records import Activity, Device, Job, Slot
 from workshop_gpu.conductor.room import Claim
 from workshop_gpu.conductor.states import SlotState
@@ -25,7 +24,7 @@ def load(look: Look, job: Job) -> Order | None:
     ]
     if ready and not look.resting and not claim.due:
         return None
-    if (ready or coming) and not _another_is_worth_it(look, job, claim.due_key, ready, coming):
+    if (ready or coming) and not another_is_worth_it_for(look, job, ready, coming):
         _keep_for(look, claim, loading)
         return None
     placing = Placing.for_job(state, look.now, job)
@@ -53,10 +52,10 @@ def _make_it_ready(look: Look, claim: Claim, placing: Placing, anew: bool) -> Or
     return None if option is None else make_room_or_load(option, claim.model)
 
 
-def _another_is_worth_it(
-    look: Look, job: Job, due_key: Key | None, ready: Sequence[Slot], coming: int
-) -> bool:
-    state, queue = look.state, look.state.queue
+def another_is_worth_it_for(look: Look, job: Job, ready: Sequence[Slot], coming: int) -> bool:
+    """Whether one more device should load the job's model, which these slots have ready and
+    `coming` devices prepare."""
+    state, queue, due_key = look.state, look.state.queue, look.claim(job).due_key
     devices = [state.devices[slot.device] for slot in ready]
     load_s = state.estimates.load_guess_s(job.model, state.weights_bytes(job.model))
     if not coming and look.lag.falls_behind(job.model):

@@ -51,6 +51,15 @@ def check_memory(state: State, model: str, size: Size) -> None:
     _check_cap(state, model, size)
 
 
+def check_rung(state: State, model: str) -> None:
+    """Whether the rung that the settings name is one that the model has, as far as its parts are
+    known. Raises InvalidPlacement."""
+    if has_ladder(state, model):
+        _check_rungs(state, model, "")
+    else:
+        _check_whole(state, model, "")
+
+
 def can_be_placed(state: State, model: str, size: Size) -> bool:
     """Whether the settings leave a rung for such a job at all, on a card of any size."""
     if not has_ladder(state, model):

@@ -278,6 +278,8 @@ class Hold:
     model: str
     taken_s: float
     expires_s: float
+    ended: str = ""
+    """Why it is over; "" while it lives."""
 
 
 class Holds:
@@ -379,6 +381,8 @@ class State:
     touched_jobs: dict[str, None] = field(default_factory=dict)
     """What this event has changed, and people are told about."""
     policy: Policy = field(default_factory=Policy)
+    pins_told: str = ""
+    """What people were told last of pins that cannot be ready together."""
     catalogue: dict[str, ModelFacts] = field(default_factory=dict)
     """Listed models as the catalogue has them, without the policy."""
     waiting_times: WaitingTimes = field(default_factory=WaitingTimes)

@@ -8,14 +8,13 @@ from workshop_gpu.conductor.granting import (
     Way,
     best_of,
     busy_s,
-    in_turn,
-    key_of,
     options_of,
     waiting_in_order,
 )
 from workshop_gpu.conductor.reasons import keepers
 from workshop_gpu.conductor.records import Reservation, State
 from workshop_gpu.conductor.states import ReservationState
+from workshop_gpu.conductor.turns import in_turn_on, key_of
 from workshop_gpu.conductor.waits import rounded
 
 
@@ -51,10 +50,11 @@ def forecast_of(state: State, reservation: Reservation, now: float) -> Forecast:
     """Position, wait and reason of one that waits."""
     key = key_of(state, reservation, now)
     before = sum(each.id != reservation.id for each in waiting_in_order(state, now, key))
-    jobs = 0 if in_turn(state, reservation, now) else state.queue.line.place(key)
+    options, turn = options_of(state, reservation, now), in_turn_on(state, reservation, now)
+    open_to_it = [each for each in options if each.device.name in turn]
+    jobs = 0 if open_to_it else state.queue.line.place(key)
     position = jobs + before + 1
-    options = options_of(state, reservation, now)
-    option = best_of(state, reservation, options)
+    option = best_of(state, reservation, open_to_it or options)
     if option is None:
         return Forecast(position, None, "no GPU is ready")
     if option.way is Way.NOBODY_KNOWS:

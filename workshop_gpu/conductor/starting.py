@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from workshop_gpu.conductor.batching import best_size
+from workshop_gpu.conductor.coming import any_can_come, can_come
 from workshop_gpu.conductor.look import Look, make_room_or_load
 from workshop_gpu.conductor.looked import look_at
 from workshop_gpu.conductor.orders import Order, Run
@@ -70,25 +71,29 @@ def _wait_where_it_is(
 
 def _batch(look: Look, job: Job, device: Device) -> tuple[Job, ...]:
     """Those that are drawn together. A batch takes longer than a job: so there is none while
-    somebody is due or of a better class, and nobody who is due is overtaken by it. Whoever ended
-    a worker is drawn alone: the next to die with it would be blamed too."""
+    somebody is due or of a better class who could come next, and nobody who is due is overtaken by
+    it. Whoever ended a worker is drawn alone: the next to die with it would be blamed too."""
     state, request = look.state, job.request
     limit = state.settings.batch_limit
     if limit < 2 or not request.group or job.is_suspect or device.in_safe_mode:
         return (job,)
-    if state.queue.line.first.rank < job.rank:
+    if any(any_can_come(look.room, state, look.now, model) for model in _before_all(look, job)):
         return (job,)
-    if any(model != job.model for model in state.queue.due_models()):
+    waiting = [
+        each
+        for each in state.queue.of_model(job.model, 2 * limit)
+        if (each.rank < job.rank or (each.due and each.request.group != request.group))
+        and can_come(look.room, state, look.now, each)
+    ]
+    if any(each.rank < job.rank for each in waiting):
         return (job,)
     others = [
         each
         for each in state.queue.of_group(job.model, request.group, 2 * limit)
         if each is not job and each.rank == job.rank and _alike(each, job) and not each.is_suspect
     ]
-    near = state.queue.of_model(job.model, 2 * limit)
-    due = next((each for each in near if each.due and each.request.group != request.group), None)
-    if due is not None:
-        others = [each for each in others if each.key < due.key]
+    if waiting:
+        others = [each for each in others if each.key < waiting[0].key]
 
     def each_s(size: int) -> float | None:
         together_s = state.run_s(job, size)
@@ -100,6 +105,17 @@ def _batch(look: Look, job: Job, device: Device) -> tuple[Job, ...]:
     while size > 1 and working_bytes(state, job, size, placement) > free:
         size -= 1
     return (job, *others[: size - 1])
+
+
+def _before_all(look: Look, job: Job) -> list[str]:
+    """Other models for which jobs wait that are due, or of a better class."""
+    queue = look.state.queue
+    due = queue.due_models()
+    return [
+        model
+        for model in queue.models()
+        if model != job.model and (model in due or queue.first_of(model).rank < job.rank)
+    ]
 
 
 def _alike(one: Job, other: Job) -> bool:

@@ -1,0 +1,141 @@
+"""What a policy contradicts on this machine: pins that cannot be ready together, and rungs that a
+model does not have. Only what is surely so counts: sizes are the least that are possible, and as
+long as a GPU has not told its own, nothing is sure.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from workshop_gpu.conductor.errors import InvalidPolicy, gigabytes, rounded_up
+from workshop_gpu.conductor.errors_placement import InvalidPlacement
+from workshop_gpu.conductor.events import PartBytes
+from workshop_gpu.conductor.memory_rules import check_rung
+from workshop_gpu.conductor.offering import under
+from workshop_gpu.conductor.planning import TYPICAL, has_ladder, plans
+from workshop_gpu.conductor.policy import Policy
+from workshop_gpu.conductor.records import Device, Model, State
+from workshop_gpu.conductor.states import SlotState
+
+_MOST_NAMED = 6
+_MOST_TRIES = 10_000
+"""So many ways to spread pins over GPUs are tried; if none of them fits, nobody knows."""
+
+
+def check_contradictions(state: State, policy: Policy) -> None:
+    """Raises InvalidPolicy for what the policy adds: an older contradiction, which came with the
+    catalogue or a measured size, forbids no other change."""
+    if not _sizes_are_known(state):
+        return
+    supposed = _under(state, policy)
+    for name, placement in policy.placements.items():
+        if name in state.catalogue and placement != state.policy.placements.get(name):
+            try:
+                check_rung(supposed, name)
+            except InvalidPlacement as refusal:
+                raise InvalidPolicy("placements", refusal.message.rstrip(".")) from None
+    before = {name: state.models[name].facts.memory for name in _pinned(state)}
+    now = {name: supposed.models[name].facts.memory for name in _pinned(supposed)}
+    problem = pins_problem(supposed) if now.items() - before.items() else ""
+    if problem:
+        raise InvalidPolicy("pinned", problem)
+
+
+def pins_problem(state: State) -> str:
+    """Why not all pinned models can be ready together, in words; "" where they may be."""
+    pinned = _pinned(state)
+    there = all(state.has_slot(name, SlotState.READY) for name in pinned)
+    if there or not _sizes_are_known(state):
+        return ""
+    rooms = sorted((each.ledger.most_bytes for each in _devices(state)), reverse=True)
+    sizes = {name: _least_bytes(state, name, pinned) for name in pinned}
+    for name, (weights_bytes, working_bytes) in sizes.items():
+        if weights_bytes + working_bytes > rooms[0]:
+            return (
+                f"{name} needs at least {rounded_up(weights_bytes + working_bytes)} with its "
+                f"working memory, and the largest GPU can give {gigabytes(rooms[0])}; unpin it"
+            )
+    # Whoever comes last to a GPU must find room for its working memory too.
+    last_bytes = min(working for _, working in sizes.values())
+    weights = sorted((weights for weights, _ in sizes.values()), reverse=True)
+    if _fit(weights, [room - last_bytes for room in rooms]) is not False:
+        return ""
+    named = [f"{name} ({rounded_up(weights)})" for name, (weights, _) in sizes.items()]
+    more = " and others" if len(named) > _MOST_NAMED else ""
+    given = " and ".join(map(gigabytes, rooms[:_MOST_NAMED]))
+    return (
+        f"{', '.join(named[:_MOST_NAMED])}{more} cannot be ready together: they need at least "
+        f"{rounded_up(sum(weights) + last_bytes)}, and the GPUs here can give {given}; unpin one "
+        "of them"
+    )
+
+
+def _under(state: State, policy: Policy) -> State:
+    """What would be with the policy; only to be looked at."""
+    models = {name: Model(under(policy, facts)) for name, facts in state.catalogue.items()}
+    return replace(state, policy=policy, models={**state.models, **models})
+
+
+def _pinned(state: State) -> list[str]:
+    """Also those that the instructor had evicted: the pin holds again when somebody asks."""
+    return [
+        name
+        for name, model in state.models.items()
+        if model.listed and model.facts.pinned and model.facts.enabled and not model.facts.problem
+    ]
+
+
+def _devices(state: State) -> list[Device]:
+    return [device for device in state.devices.values() if not device.is_gone]
+
+
+def _sizes_are_known(state: State) -> bool:
+    devices = _devices(state)
+    return bool(devices) and all(device.ledger.total_bytes for device in devices)
+
+
+def _least_bytes(state: State, name: str, pinned: Sequence[str]) -> tuple[int, int]:
+    """What the model's weights and its working memory take at the very least. Nothing of it is
+    sure where only its name speaks of its size; what others have too may be there for them."""
+    facts, estimates = state.models[name].facts, state.estimates
+    if has_ladder(state, name):
+        found = plans(state, name, TYPICAL, 0)
+        if not found:
+            return 0, 0
+        weights_bytes = min(plan.weights_bytes for plan in found)
+        working_bytes = min(plan.working_bytes for plan in found)
+    elif facts.explicit_bytes or facts.file_bytes or estimates.was_weighed(facts):
+        weights_bytes, working_bytes = state.weights_bytes(name), state.working_bytes_of(name)
+    else:
+        return 0, 0
+    others = [state.models[each].facts for each in pinned if each != name]
+    theirs = frozenset[PartBytes]().union(*map(estimates.parts, others))
+    shared_bytes = sum(part.bytes for part in theirs.intersection(estimates.parts(facts)))
+    return max(0, min(weights_bytes, state.weights_bytes(name) - shared_bytes)), working_bytes
+
+
+def _fit(sizes: Sequence[int], rooms: Sequence[int]) -> bool | None:
+    """Whether so large things, the largest first, can be spread over these rooms; None where too
+    many ways would have to be tried. The first way is that of first-fit-decreasing."""
+    tries = 0
+    left = list(rooms)
+
+    def place(number: int) -> bool | None:
+        nonlocal tries
+        if number == len(sizes):
+            return True
+        tries += 1
+        if tries > _MOST_TRIES:
+            return None
+        tried: set[int] = set()
+        for index, room in enumerate(left):
+            if sizes[number] > room or room in tried:
+                continue
+            tried.add(room)
+            left[index] -= sizes[number]
+            found = place(number + 1)
+            left[index] += sizes[number]
+            if found is not False:
+                return found
+        return False
+
+    return False if sum(sizes) > sum(max(0, room) for room in rooms) else place(0)
