@@ -31,6 +31,7 @@ from workshop_gpu.host.driver import Driver
 from workshop_gpu.host.enduring import endure
 from workshop_gpu.host.event_log import EventLog
 from workshop_gpu.host.foreign import ForeignProcesses
+from workshop_gpu.host.foreign_watch import ForeignWatch, Processes
 from workshop_gpu.host.image_store import ImageStore
 from workshop_gpu.host.input_store import InputStore
 from workshop_gpu.host.journal_records import request_of
@@ -56,8 +57,9 @@ from workshop_gpu.worker.protocol import GenerateParams
 
 _TICK_S = 1.0
 _LOST_DEVICE_RETRY_S = 60.0
-_PROCESSES_S = 2.0
-"""How often the driver is asked who else holds memory."""
+_END_S = 8.0
+"""So long the end waits for what is stuck; a worker that is stuck in the driver takes six. All in
+all the server is to end within ten."""
 _LEARNED_S = 5.0
 """How often what was measured is written to disk, if it changed."""
 
@@ -132,9 +134,15 @@ class Runtime:
         self.chronicle = Chronicle(self.policy, self.jobs, self.reservations)
         self.classroom = Classroom(self.events.append)
         self.foreign = foreign or ForeignProcesses()
-        self.processes: dict[str, tuple[events.ForeignProcess, ...]] = {}
+        self.processes: dict[str, Processes] = {}
         """Those of others that hold memory, by device."""
-        cards = tuple(device.gpu_uuid for device in settings.devices if device.gpu_uuid)
+        names_of_cards = {each.gpu_uuid: each.id for each in settings.devices if each.gpu_uuid}
+        cards = tuple(names_of_cards)
+        self._xids = XidWatch(names_of_cards, self._on_xid, self._log, self._tell_people)
+        self._foreign_watches = {
+            device: ForeignWatch(device, self.foreign.read, self._on_processes, self._tell_people)
+            for device in names_of_cards.values()
+        }
         self.pool = WeightPool(settings.pool_bytes, log=self._log)
         logs = settings.data_folder / "logs"
         prepare = self._prepare if cards else None
@@ -142,7 +150,13 @@ class Runtime:
             settings.compiler, settings.data_folder / "compiled", settings.compile_limit_s
         )
         self.spare = SpareWorker(
-            logs, settings.threads, cards, self._log, prepare=prepare, compilation=compilation
+            logs,
+            settings.threads,
+            cards,
+            self._log,
+            prepare=prepare,
+            compilation=compilation,
+            tell=self._tell_people,
         )
         take_spare = None
         if settings.spare_worker:
@@ -190,7 +204,9 @@ class Runtime:
         self._stopping.set()
         self.events.close()
         if self._task is not None:
-            await self._task
+            ended, _ = await asyncio.wait({self._task}, timeout=_END_S)
+            if not ended:
+                self._log.warning("The server ends, although a part of it is stuck.")
             await self.kept.keep_learned(self._conductor.learned())
         await self.keeper.journal.close()
         self.pool.close()
@@ -235,10 +251,10 @@ class Runtime:
             yield "The keeper of the spare worker", self.spare.run
         yield "The server's clock", self._keep_time
         yield "The renewal of leases", self._renew_leases
-        cards = {each.gpu_uuid: each.id for each in self.settings.devices if each.gpu_uuid}
-        if cards:
-            yield "The watch over other programs", self._watch_processes
-            yield "The watch over the driver", XidWatch(cards, self._on_xid, self._log).run
+        for device, watch in self._foreign_watches.items():
+            yield f"The watch over other programs on {device}", watch.run
+        if self._foreign_watches:
+            yield "The watch over the driver", self._xids.run
 
     def _make_folder(self) -> None:
         """Pictures and logs tell what people asked for: they are for the server's account only."""
@@ -265,10 +281,9 @@ class Runtime:
         if self._group is not None:
             self._group.start_soon(self._reader.fetch, model)
 
-    async def _watch_processes(self) -> None:
-        while True:
-            self.processes = await anyio.to_thread.run_sync(self.foreign.read)
-            await anyio.sleep(_PROCESSES_S)
+    def _on_processes(self, device: str, found: Processes | None) -> None:
+        others = {each: known for each, known in self.processes.items() if each != device}
+        self.processes = others if found is None else {**others, device: found}
 
     async def _renew_leases(self) -> None:
         while True:
@@ -376,6 +391,12 @@ class Runtime:
         """Returns once the job is in the journal as it is now. Raises DiskFull."""
         await self.keeper.written(job)
 
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What of the machinery does not work at present, for people."""
+        watches = (watch.problem for watch in self._foreign_watches.values())
+        return tuple(filter(None, (self.spare.problem, self._xids.problem, *watches)))
+
     def hold(self, hold: str) -> effects.HoldView:
         """A living hold. Raises HoldUnknown or HoldEnded."""
         return self._conductor.hold(hold, time.monotonic())
@@ -444,6 +465,11 @@ class Runtime:
                 self._log.info("%s", text)
         for item in news:
             self.events.append(item)
+
+    def _tell_people(self, text: str) -> None:
+        """Something of `problems` came or went."""
+        self._announce(effects.Notice(text))
+        self.events.append(CatalogueRead())  # with which the problems are told
 
     # the workers
 
