@@ -229,11 +229,13 @@ def test_the_heir_ends_beside_the_old_one_when_both_are_stuck_in_the_driver():
                 old.closed.set()
                 await old.ending.wait()
                 server.cancel_scope.cancel()
-                with anyio.CancelScope(shield=True):
-                    await heir.ending.wait()
-                assert "the old one is gone" not in stage.story
-                old.goes_at_once()
-                heir.goes_at_once()
+                try:
+                    with anyio.fail_after(10, shield=True):
+                        await heir.ending.wait()
+                    assert "the old one is gone" not in stage.story
+                finally:
+                    old.goes_at_once()
+                    heir.goes_at_once()
 
     asyncio.run(play())
 
