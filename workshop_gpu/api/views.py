@@ -272,7 +272,7 @@ class Views:
         )
 
     def _device(self, view: effects.DeviceView, slots: list[schemas.Slot]) -> schemas.Device:
-        processes = self._runtime.processes.get(view.device, ())
+        processes = self._runtime.watches.processes.get(view.device, ())
         notebooks = {process.name for process in processes if process.kernel is not None}
         return schemas.Device(
             id=view.device,

@@ -28,10 +28,10 @@ from workshop_gpu.host.clearing import Clearing
 from workshop_gpu.host.devices import DeviceConfig
 from workshop_gpu.host.downloads import Downloads
 from workshop_gpu.host.driver import Driver
+from workshop_gpu.host.driver_watches import DriverWatches
 from workshop_gpu.host.enduring import endure
 from workshop_gpu.host.event_log import EventLog
 from workshop_gpu.host.foreign import ForeignProcesses
-from workshop_gpu.host.foreign_watch import ForeignWatch, Processes
 from workshop_gpu.host.image_store import ImageStore
 from workshop_gpu.host.input_store import InputStore
 from workshop_gpu.host.journal_records import request_of
@@ -51,15 +51,14 @@ from workshop_gpu.host.supervisor import Supervisor, WorkerEnd
 from workshop_gpu.host.weight_pool import WeightPool
 from workshop_gpu.host.worker_facts import facts
 from workshop_gpu.host.worker_process import Compilation
-from workshop_gpu.host.xids import Reach, Xid, XidWatch
+from workshop_gpu.host.xids import Reach, Xid
 from workshop_gpu.worker import protocol
 from workshop_gpu.worker.protocol import GenerateParams
 
 _TICK_S = 1.0
 _LOST_DEVICE_RETRY_S = 60.0
 _END_S = 8.0
-"""So long the end waits for what is stuck; a worker that is stuck in the driver takes six. All in
-all the server is to end within ten."""
+"""So long the end waits for what is stuck: six for a worker; ten is what all of it may take."""
 _LEARNED_S = 5.0
 """How often what was measured is written to disk, if it changed."""
 
@@ -134,29 +133,21 @@ class Runtime:
         self.chronicle = Chronicle(self.policy, self.jobs, self.reservations)
         self.classroom = Classroom(self.events.append)
         self.foreign = foreign or ForeignProcesses()
-        self.processes: dict[str, Processes] = {}
-        """Those of others that hold memory, by device."""
-        names_of_cards = {each.gpu_uuid: each.id for each in settings.devices if each.gpu_uuid}
-        cards = tuple(names_of_cards)
-        self._xids = XidWatch(names_of_cards, self._on_xid, self._log, self._tell_people)
-        self._foreign_watches = {
-            device: ForeignWatch(device, self.foreign.read, self._on_processes, self._tell_people)
-            for device in names_of_cards.values()
-        }
+        cards = {each.gpu_uuid: each.id for each in settings.devices if each.gpu_uuid}
+        self.watches = DriverWatches(cards, self.foreign, self._on_xid, self._inform, self._log)
         self.pool = WeightPool(settings.pool_bytes, log=self._log)
         logs = settings.data_folder / "logs"
-        prepare = self._prepare if cards else None
         compilation = Compilation(
             settings.compiler, settings.data_folder / "compiled", settings.compile_limit_s
         )
         self.spare = SpareWorker(
             logs,
             settings.threads,
-            cards,
+            tuple(cards),
             self._log,
-            prepare=prepare,
+            prepare=self._prepare if cards else None,
             compilation=compilation,
-            tell=self._tell_people,
+            tell=self._inform,
         )
         take_spare = None
         if settings.spare_worker:
@@ -251,10 +242,7 @@ class Runtime:
             yield "The keeper of the spare worker", self.spare.run
         yield "The server's clock", self._keep_time
         yield "The renewal of leases", self._renew_leases
-        for device, watch in self._foreign_watches.items():
-            yield f"The watch over other programs on {device}", watch.run
-        if self._foreign_watches:
-            yield "The watch over the driver", self._xids.run
+        yield from self.watches.tasks()
 
     def _make_folder(self) -> None:
         """Pictures and logs tell what people asked for: they are for the server's account only."""
@@ -280,10 +268,6 @@ class Runtime:
     def _fetch(self, model: str) -> None:
         if self._group is not None:
             self._group.start_soon(self._reader.fetch, model)
-
-    def _on_processes(self, device: str, found: Processes | None) -> None:
-        others = {each: known for each, known in self.processes.items() if each != device}
-        self.processes = others if found is None else {**others, device: found}
 
     async def _renew_leases(self) -> None:
         while True:
@@ -394,8 +378,7 @@ class Runtime:
     @property
     def problems(self) -> tuple[str, ...]:
         """What of the machinery does not work at present, for people."""
-        watches = (watch.problem for watch in self._foreign_watches.values())
-        return tuple(filter(None, (self.spare.problem, self._xids.problem, *watches)))
+        return tuple(filter(None, (self.spare.problem, *self.watches.problems)))
 
     def hold(self, hold: str) -> effects.HoldView:
         """A living hold. Raises HoldUnknown or HoldEnded."""
@@ -466,10 +449,9 @@ class Runtime:
         for item in news:
             self.events.append(item)
 
-    def _tell_people(self, text: str) -> None:
-        """Something of `problems` came or went."""
+    def _inform(self, text: str) -> None:
         self._announce(effects.Notice(text))
-        self.events.append(CatalogueRead())  # with which the problems are told
+        self.events.append(CatalogueRead())  # with which `problems` are told
 
     # the workers
 
@@ -492,7 +474,7 @@ class Runtime:
                 )
             case protocol.Done():
                 self._tell(await self.keeper.save(report))
-        processes = self.processes.get(device.id)
+        processes = self.watches.processes.get(device.id)
         for fact in facts(device.id, report, processes, device.most_bytes):
             self._tell(fact)
 
