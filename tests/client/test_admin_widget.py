@@ -13,6 +13,7 @@ from tests.client.test_tables import a_status
 from workshop_gpu.api import schemas, schemas_room
 from workshop_gpu.api import schemas_instructor as instructor
 from workshop_gpu.client import Admin, Client
+from workshop_gpu.client.widgets import admin as admin_widget
 from workshop_gpu.client.widgets.admin_actions import ACTIONS
 from workshop_gpu.client.widgets.admin_view import Known, admin_view
 
@@ -115,6 +116,27 @@ def test_it_follows_what_happens(admin: Admin, fake: FakeServer) -> None:
     stream.send(schemas.JobEvent(a_job()))
     assert met.wait(WAIT_S)
     assert len(section(admin._view, "Jobs")) == 1
+
+
+def test_a_look_that_breaks_does_not_end_the_looking(
+    admin: Admin, fake: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admin_widget, "_PAUSE_S", 0.05)
+    broke, met, view = threading.Event(), threading.Event(), admin_widget.admin_view
+
+    def breaks(_: Known) -> dict[str, Any]:
+        broke.set()
+        raise KeyError("a fault of ours")
+
+    monkeypatch.setattr(admin_widget, "admin_view", breaks)
+    admin.observe(lambda change: met.set(), "_view")
+    stream, _ = fake.next_stream()
+    stream.send(schemas.JobEvent(a_job()))
+    assert broke.wait(WAIT_S)
+    monkeypatch.setattr(admin_widget, "admin_view", view)
+    fake.answers["GET status"] = a_status(paused="lunch", waiting=[a_job()])
+    stream.send(schemas.JobEvent(a_job("running")))
+    assert met.wait(WAIT_S)
 
 
 def test_each_button_is_an_action_and_what_hurts_somebody_asks_first() -> None:

@@ -86,6 +86,24 @@ def test_a_server_that_is_silent_for_a_while_does_not_cost_the_hold(
         assert held.state == "held"
 
 
+def test_a_fault_of_ours_does_not_end_the_heartbeat(
+    client: Client, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(heartbeat, "time", SimpleNamespace(monotonic=lambda: 0.0))
+    again, faults = threading.Event(), [KeyError("ours"), KeyError("ours")]
+
+    def renew() -> None:
+        if faults:
+            raise faults.pop()
+        again.set()
+
+    with client.hold("shapes", ttl_s=0.03) as held:
+        monkeypatch.setattr(held, "renew", renew)
+        assert again.wait(WAIT_S)
+        assert held.state == "held"
+    assert capfd.readouterr().err.count("KeyError: 'ours'") == 1
+
+
 def test_a_server_silent_for_the_whole_time_to_live_costs_the_hold(
     client: Client, fake: FakeServer
 ) -> None:

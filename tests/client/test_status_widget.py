@@ -10,6 +10,7 @@ from tests.client.fakes import WAIT_S, FakeServer, a_job
 from tests.client.test_tables import a_status
 from workshop_gpu.api import schemas, schemas_room
 from workshop_gpu.client import Client, Status
+from workshop_gpu.client.widgets import status as status_widget
 
 
 @pytest.fixture
@@ -57,3 +58,25 @@ def test_a_closed_one_listens_no_longer(client: Client, fake: FakeServer) -> Non
     widget = Status(client)
     widget.close()
     assert client.events._subscribers == []
+
+
+def test_a_drawing_that_breaks_is_printed_once_and_the_next_change_is_drawn(
+    status: Status,
+    fake: FakeServer,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    broke, draw = threading.Event(), status_widget.status_view
+
+    def breaks(*_: Any, **__: Any) -> dict[str, Any]:
+        broke.set()
+        raise KeyError("a fault of ours")
+
+    stream, _ = fake.next_stream()
+    monkeypatch.setattr(status_widget, "status_view", breaks)
+    stream.send(schemas.JobEvent(a_job()))
+    assert broke.wait(WAIT_S)
+    monkeypatch.setattr(status_widget, "status_view", draw)
+    stream.send(schemas_room.MessageEvent(schemas_room.Message("Hello", "Zoe", 1.0)))
+    wait_for(status, lambda view: view["message"] == "Hello")
+    assert capfd.readouterr().err.count("KeyError: 'a fault of ours'") == 1

@@ -134,6 +134,34 @@ def test_a_refusal_of_generate_is_raised_and_the_next_one_may_come(
     assert studio.generate().id == JOB
 
 
+def test_a_fault_of_ours_is_said_and_the_next_click_may_come(
+    studio: Studio, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def breaks(**_: Any) -> None:
+        raise KeyError("ours")
+
+    monkeypatch.setattr(client, "submit", breaks)
+    click(studio)
+    wait_for(studio, "_job", lambda job: job["state"] == "failed")
+    assert "KeyError('ours')" in studio._error["message"]
+    assert not studio._busy
+
+
+def test_an_observer_of_pictures_that_breaks_does_not_hide_that_the_job_is_done(
+    studio: Studio, fake: FakeServer
+) -> None:
+    def breaks(_: Any) -> None:
+        raise KeyError("an observer's")
+
+    studio.observe(breaks, "images")
+    stream, _ = fake.next_stream()
+    click(studio)
+    wait_for_bodies(fake, 1)
+    stream.send(schemas.JobEvent(a_job("done")))
+    wait_for(studio, "_job", lambda job: job["state"] == "done")
+    assert "KeyError" in studio._error["message"]
+
+
 def test_a_job_that_fails_says_why(studio: Studio, fake: FakeServer) -> None:
     stream, _ = fake.next_stream()
     studio.generate()

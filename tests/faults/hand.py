@@ -17,11 +17,13 @@ import httpx
 import psutil
 
 from tests.api.kernels import RunningKernel
-from tests.faults.points.sitecustomize import OUT_OF_MEMORY
+from tests.faults.points.sitecustomize import BREAKS, OUT_OF_MEMORY
 from tests.serverprocess import ServerProcess
 
 _START_S = 40.0
 """Older workers are ready, on a machine that is not overrun."""
+_GIVEN_UP_S = 20.0
+"""So long the workers of a device must fail to start before it is given up."""
 
 Fault = Callable[[], bool]
 """Does it, and says whether there was anything to do it to."""
@@ -53,6 +55,10 @@ class Hand:
             "worker late": self._worker_late,
             "worker out of memory": self._worker_out_of_memory,
             "worker out of memory in a phase": self._worker_out_of_memory_in_a_phase,
+            "worker killed as it loads": self._worker_killed_as_it_loads,
+            "worker and heir killed": self._worker_and_heir_killed,
+            "device lost": self._device_lost,
+            "server's task broken": self._task_broken,
             "server late": self._server_late,
             "connections cut": self._cut_connections,
             "half a request": self._half_a_request,
@@ -117,7 +123,46 @@ class Hand:
         """The next time that it encodes, denoises or decodes it finds no memory."""
         return self._signal_worker(self._random.choice(list(OUT_OF_MEMORY)))
 
+    def _worker_killed_as_it_loads(self) -> bool:
+        """All of them: the model leaves, comes back, and they die at some moment of that."""
+        headers = {"Authorization": f"token {self._server.token}"}
+        model = f"{self._server.url}workshop-gpu/api/models/shapes"
+        with httpx.Client(headers=headers, trust_env=False, timeout=10.0) as http:
+            http.post(f"{model}/evict")
+            http.post(f"{model}/load")
+        time.sleep(self._random.random())
+        return self._kill(self.workers())
+
+    def _worker_and_heir_killed(self) -> bool:
+        """A worker dies, and at some moment of its taking over so does what stood by."""
+        workers = [each for each in self.workers() if not _stood_by(each)]
+        if not workers:
+            return False
+        heirs = [each for each in self.workers() if _stood_by(each)]
+        self._kill([self._random.choice(workers)])
+        time.sleep(1.5 * self._random.random())
+        return self._kill(heirs)
+
+    def _device_lost(self) -> bool:
+        """No worker comes up any more, until the server gives devices up."""
+        end = time.monotonic() + _GIVEN_UP_S
+        killed = False
+        while time.monotonic() < end:
+            killed |= self._kill(self.workers())
+            time.sleep(0.2)
+        return killed
+
+    def _kill(self, workers: list[psutil.Process]) -> bool:
+        for worker in workers:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                worker.kill()
+        return bool(workers)
+
     # the server
+
+    def _task_broken(self) -> bool:
+        os.kill(self._server.pid, self._random.choice(list(BREAKS)))
+        return True
 
     def _server_late(self) -> bool:
         os.kill(self._server.pid, signal.SIGSTOP)
@@ -238,3 +283,7 @@ class Hand:
         file = self._random.choice(files)
         os.truncate(file, self._random.randrange(max(1, file.stat().st_size)))
         return True
+
+
+def _stood_by(worker: psutil.Process) -> bool:
+    return "--stand-by" in worker.cmdline()

@@ -7,10 +7,15 @@ import signal
 
 import pytest
 
+from tests.host.test_runtime import runtime_with
+from workshop_gpu.api.views import Viewer, Views
 from workshop_gpu.catalogue.catalogue import Catalogue
+from workshop_gpu.conductor.effects import Notice
 from workshop_gpu.conductor.states import SlotState
 from workshop_gpu.host import gpu_readings, spare
 from workshop_gpu.host.devices import DeviceConfig, find_devices
+from workshop_gpu.host.log_entries import CatalogueRead
+from workshop_gpu.host.records import Participant
 from workshop_gpu.host.runtime import Runtime, RuntimeSettings
 from workshop_gpu.host.spare import SpareWorker
 from workshop_gpu.worker.protocol import ModelSource, Prepare
@@ -161,20 +166,40 @@ def test_a_spare_that_dies_while_it_stands_by_is_replaced(processes, tmp_path):
     assert with_spare(scenario, tmp_path).pid == 2
 
 
-def test_spares_that_are_of_no_use_are_given_up_and_told(processes, tmp_path, caplog):
-    processes.coming = [
-        lambda: FakeProcess(1, good=False),
-        lambda: OSError(28, "No space left"),
-    ]
+def test_spares_that_are_of_no_use_are_told_once_and_tried_again_later(processes, tmp_path):
+    def useless():
+        return FakeProcess(1, good=False)
+
+    processes.coming = [useless, lambda: OSError(28, "No space left"), useless]
+    told, problems = [], []
 
     async def scenario(keeper, keeping):
+        def tell(text):
+            told.append(text)
+            problems.append(keeper.problem)
+
+        keeper._tell = tell
         keeper.worker_is_ready()
-        await keeping
+        await keeper.stands_by()
         return await keeper.start(DEVICE, tmp_path, 0)
 
-    assert with_spare(scenario, tmp_path) == "a fresh one"
-    assert "No space left" in caplog.text
-    assert "There is no spare worker any more" in caplog.text
+    assert with_spare(scenario, tmp_path, retry_s=0.0).begun
+    assert len(told) == 2
+    assert "No space left" in told[0]
+    assert "stands by again" in told[1]
+    assert problems == [told[0], ""]
+
+
+def test_that_there_is_no_spare_is_told_to_people_and_stands_among_the_problems(tmp_path):
+    runtime = runtime_with(tmp_path, Catalogue(None))
+    runtime.spare._miss("exit code 1")
+    (problem,) = runtime.problems
+    assert "restarts of GPU workers take longer" in problem
+    entries = [entry for _, entry in runtime.events.after(0)]
+    assert Notice(problem) in entries
+    assert entries[-1] == CatalogueRead(), "which brings the problems to the panel"
+    viewer = Viewer(Participant("user:zoe", "Zoe"), True, "/")
+    assert Views(runtime, viewer).status().problems == [problem]
 
 
 async def until_ready(runtime, model, ready=True):

@@ -6,8 +6,11 @@ import threading
 from pathlib import Path
 from types import SimpleNamespace
 
+import anyio
 import pytest
 
+from tests.host.test_runtime import runtime_with
+from workshop_gpu.catalogue.catalogue import Catalogue
 from workshop_gpu.host.devices import DeviceConfig
 from workshop_gpu.host.downloads import Downloads
 from workshop_gpu.host.supervisor import Supervisor
@@ -55,6 +58,33 @@ def test_a_download_that_ends_by_itself_is_not_stopped():
         assert downloads.get("shapes") is None
 
     asyncio.run(scenario())
+
+
+def test_a_part_that_is_stuck_does_not_hold_up_the_servers_end(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr("workshop_gpu.host.runtime._TICK_S", 0.0)
+    monkeypatch.setattr("workshop_gpu.host.runtime._END_S", 0.0)
+    runtime = runtime_with(tmp_path, Catalogue(tmp_path / "models.toml"))
+
+    async def scenario():
+        stuck, goes_on = asyncio.Event(), asyncio.Event()
+
+        async def look_after():
+            with anyio.CancelScope(shield=True):
+                stuck.set()
+                await goes_on.wait()
+
+        monkeypatch.setattr(runtime.keeper, "look_after", look_after)
+        runtime.start()
+        with anyio.fail_after(60):
+            await stuck.wait()
+            await runtime.stop()
+            assert runtime.keeper.journal.closed
+            assert not runtime._task.done()
+            goes_on.set()
+            await runtime._task
+
+    asyncio.run(scenario())
+    assert "a part of it is stuck" in caplog.text
 
 
 class HangingWorker:

@@ -212,11 +212,32 @@ def test_a_server_that_ends_meanwhile_ends_the_heir_too():
 
         return await stage.plays(scenario)
 
-    assert asyncio.run(play())[2:] == [
-        "the old one is gone",
-        "told: signal SIGKILL",
-        "heir 0 is gone",
-    ]
+    story = asyncio.run(play())[2:]
+    assert sorted(story) == ["heir 0 is gone", "the old one is gone", "told: signal SIGKILL"]
+
+
+def test_the_heir_ends_beside_the_old_one_when_both_are_stuck_in_the_driver():
+    """One after the other they would take longer than a server has for its end."""
+
+    async def play():
+        stage = Stage(heirs=1)
+        old, (heir,) = stage.old, stage.heirs
+        stage.coming = list(stage.heirs)
+        with anyio.fail_after(30):
+            async with anyio.create_task_group() as server:
+                server.start_soon(stage.supervisor.run)
+                old.closed.set()
+                await old.ending.wait()
+                server.cancel_scope.cancel()
+                try:
+                    with anyio.fail_after(10, shield=True):
+                        await heir.ending.wait()
+                    assert "the old one is gone" not in stage.story
+                finally:
+                    old.goes_at_once()
+                    heir.goes_at_once()
+
+    asyncio.run(play())
 
 
 def test_after_an_heir_that_died_meanwhile_another_worker_is_started():

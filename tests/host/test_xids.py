@@ -2,8 +2,10 @@
 
 import asyncio
 import logging
+import threading
 from types import SimpleNamespace
 
+import anyio
 import pynvml
 import pytest
 
@@ -103,6 +105,67 @@ def test_a_card_that_is_lost_is_told_once_as_fallen_off_the_bus(monkeypatch):
     lost = pynvml.NVMLError_GpuIsLost()
     driver = FakeDriver(lost, lost, ("GPU-a", 13), lost=("GPU-b",))
     assert heard(monkeypatch, driver) == [("cuda:1", Xid(79)), ("cuda:0", Xid(13))]
+
+
+def test_a_driver_that_does_not_answer_is_told_once_and_does_not_hold_up_the_end(monkeypatch):
+    driver, answers, told = FakeDriver(), threading.Event(), []
+    monkeypatch.setattr(driver, "nvmlEventSetWait_v2", lambda *_: answers.wait(120))
+    monkeypatch.setattr(xids, "pynvml", driver)
+    monkeypatch.setattr(xids, "_GRACE_S", 0.0)
+
+    async def scenario():
+        silent = asyncio.Event()
+
+        def tell(text):
+            told.append(text)
+            silent.set()
+
+        log = logging.getLogger("t")
+        watch = XidWatch(CARDS, lambda *each: None, log, tell, silence_s=0.01)
+        with anyio.fail_after(60):
+            async with anyio.create_task_group() as group:
+                group.start_soon(watch.run)
+                await silent.wait()
+                assert "does not answer" in watch.problem
+                group.cancel_scope.cancel()
+        assert not answers.is_set(), "the end waited for the driver"
+
+    try:
+        asyncio.run(scenario())
+    finally:
+        answers.set()
+    assert len(told) == 1
+
+
+def test_a_driver_that_answers_again_is_told_and_heard(monkeypatch):
+    driver, told, heard = FakeDriver(("GPU-a", 13)), [], []
+    wait, answers = driver.nvmlEventSetWait_v2, threading.Event()
+
+    def waits_long(events, timeout_ms):
+        answers.wait(120)
+        return wait(events, timeout_ms)
+
+    monkeypatch.setattr(driver, "nvmlEventSetWait_v2", waits_long)
+    monkeypatch.setattr(xids, "pynvml", driver)
+
+    async def scenario():
+        driver.loop = asyncio.get_running_loop()
+
+        def tell(text):
+            told.append(text)
+            answers.set()
+
+        log = logging.getLogger("t")
+        watch = XidWatch(CARDS, lambda *each: heard.append(each), log, tell, silence_s=0.01)
+        with anyio.fail_after(60):
+            async with anyio.create_task_group() as group:
+                group.start_soon(watch.run)
+                await driver.over.wait()
+                group.cancel_scope.cancel()
+
+    asyncio.run(scenario())
+    assert ["does not answer" in text for text in told[:2]] == [True, False]
+    assert heard == [("cuda:0", Xid(13))]
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def participants(runtime: Runtime, tokens: KernelTokens) -> list[Participant]:
 def own_bytes_of_kernels(runtime: Runtime) -> Counter[str]:
     """What the code of each kernel has on GPUs by itself, reserved or not."""
     own_bytes: Counter[str] = Counter()
-    for processes in runtime.processes.values():
+    for processes in runtime.watches.processes.values():
         for process in processes:
             if process.kernel is not None:
                 own_bytes[process.kernel] += process.bytes

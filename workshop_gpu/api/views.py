@@ -185,6 +185,11 @@ class Views:
         """What is wrong with the catalogue."""
         return [self._words(problem) for problem in self._runtime.catalogue.problems]
 
+    def all_problems(self) -> list[str]:
+        """And with the journal and the machinery."""
+        others = filter(None, (self._runtime.keeper.problem, *self._runtime.problems))
+        return [*self.problems(), *map(self._words, others)]
+
     def _news(self, item: NewsItem) -> room.News:
         return room.News(item.at, item.kind, self._words(item.text), item.device, item.model)
 
@@ -223,7 +228,6 @@ class Views:
         jobs = [(self._runtime.jobs.find(view.job), view) for view in now.jobs]
         shown = [(self.job(record, view), view) for record, view in jobs if record]
         slots = [self._slot(view) for view in now.slots]
-        journal = self._journal()
         return schemas.Status(
             version=__version__,
             started_at=self._runtime.started_at,
@@ -231,11 +235,11 @@ class Views:
             devices=[self._device(view, slots) for view in now.devices],
             waiting=[job for job, view in shown if view.state is JobState.QUEUED],
             running=[job for job, view in shown if view.state is JobState.RUNNING],
-            problems=[*self.problems(), *filter(None, (journal.problem,))],
+            problems=self.all_problems(),
             reservations=[self.reservation(view) for view in now.reservations],
             paused=self._runtime.policy.paused,
             pool=self._pool(),
-            journal=journal,
+            journal=self._journal(),
             news=[self._news(item) for item in self._runtime.chronicle.news.items],
             message=message_of(self._runtime.classroom.message),
             help=self.help_calls(),
@@ -268,7 +272,7 @@ class Views:
         )
 
     def _device(self, view: effects.DeviceView, slots: list[schemas.Slot]) -> schemas.Device:
-        processes = self._runtime.processes.get(view.device, ())
+        processes = self._runtime.watches.processes.get(view.device, ())
         notebooks = {process.name for process in processes if process.kernel is not None}
         return schemas.Device(
             id=view.device,
@@ -324,7 +328,7 @@ class Views:
             case effects.Notice(text):
                 return schemas.NoticeEvent(self._words(text), self._runtime.now())
             case CatalogueRead():
-                return schemas.ModelsEvent(self.models(), self.problems())
+                return schemas.ModelsEvent(self.models(), self.all_problems())
         return self._room_event(entry)
 
     def _room_event(self, entry: LogEntry) -> schemas.StreamEvent | None:

@@ -13,6 +13,7 @@ import msgspec
 from workshop_gpu.api import schemas
 from workshop_gpu.client import sse
 from workshop_gpu.client.errors import ClientError, NotAllowed
+from workshop_gpu.client.faults import Faults
 from workshop_gpu.client.http import Http
 from workshop_gpu.client.mirror import Mirror
 
@@ -134,7 +135,7 @@ class EventStream:
         self._changed.notify_all()
 
     def _run(self) -> None:
-        failures, said = 0, ""
+        failures, faults = 0, Faults()
         while not self._closed.is_set():
             started, server = time.monotonic(), self._http.server
             try:
@@ -146,9 +147,7 @@ class EventStream:
                     return  # `close` took the connection away while we read from it
                 # Of ours. Without the stream nobody would ever hear of anything again, and it would
                 # seem live: it goes on behind what it broke over.
-                if repr(fault) != said:
-                    said = repr(fault)
-                    traceback.print_exc()
+                faults.say(fault)
             with self._changed:
                 self._live = False
                 self._wake()

@@ -6,6 +6,7 @@ import weakref
 from typing import Protocol
 
 from workshop_gpu.client.errors import ClientClosed, ClientError, Lost
+from workshop_gpu.client.faults import Faults
 
 RETRY_S = 2.0
 
@@ -31,7 +32,7 @@ def start(renewed: Renewable, over: threading.Event, ttl_s: float, name: str) ->
 
 def _renew(reference: "weakref.ref[Renewable]", over: threading.Event, ttl_s: float) -> None:
     """Renew at a third of the time to live; ask more often while the server is silent."""
-    renewed_at, pause_s = time.monotonic(), ttl_s / 3
+    renewed_at, pause_s, faults = time.monotonic(), ttl_s / 3, Faults()
     while not over.wait(pause_s):
         renewed = reference()
         if renewed is None:
@@ -40,7 +41,9 @@ def _renew(reference: "weakref.ref[Renewable]", over: threading.Event, ttl_s: fl
             renewed.renew()
         except (Lost, ClientClosed):
             return
-        except ClientError:
+        except Exception as problem:
+            if not isinstance(problem, ClientError):  # of ours: it must not end what lives on
+                faults.say(problem)
             if time.monotonic() - renewed_at > ttl_s:
                 renewed.give_up()
                 return

@@ -8,6 +8,7 @@ import anyio
 
 from workshop_gpu.catalogue.download import Progress, download
 from workshop_gpu.catalogue.spec import ModelSpec
+from workshop_gpu.host.own_thread import in_own_thread
 
 Download = Callable[[ModelSpec, Progress], object]
 """Brings a model onto this disk; blocks, and raises a WorkshopError where it cannot."""
@@ -37,18 +38,19 @@ class Downloads:
         stopped = threading.Event()
 
         def progress(done_bytes: int, total_bytes: int) -> None:
-            if stopped.is_set():  # a thread cannot be cancelled: it ends by itself here
+            if stopped.is_set():  # a thread cannot be cancelled: it ends here, or with the server
                 raise _Stopped
             loop.call_soon_threadsafe(self._note, spec.id, done_bytes, total_bytes)
 
         self._bytes[spec.id] = (0, 0)
         try:
             with anyio.CancelScope() as self._scopes[spec.id]:
-                await anyio.to_thread.run_sync(
-                    self._download, spec, progress, abandon_on_cancel=True
+                await in_own_thread(
+                    f"workshop-gpu-download-{spec.id}",
+                    lambda: self._download(spec, progress),
+                    stop=stopped.set,
                 )
         finally:
-            stopped.set()
             del self._bytes[spec.id], self._scopes[spec.id]
 
     def stop(self, model: str) -> None:

@@ -11,7 +11,7 @@ import msgspec
 import psutil
 
 from workshop_gpu.conductor.events import ForeignProcess
-from workshop_gpu.host.gpu_readings import GPUProcess, gpu_processes
+from workshop_gpu.host.gpu_readings import GPUProcess, gpu_processes_of
 
 
 class ProcessInfo(msgspec.Struct, frozen=True):
@@ -42,7 +42,7 @@ class ForeignProcesses:
         self,
         kernel_name: Callable[[str], str | None] = lambda kernel: None,
         *,
-        processes: Callable[[], list[GPUProcess]] = gpu_processes,
+        processes: Callable[[int], list[GPUProcess]] = gpu_processes_of,
         info: Callable[[int], ProcessInfo | None] = process_info,
         server_pid: int | None = None,
     ) -> None:
@@ -59,22 +59,22 @@ class ForeignProcesses:
     def ended(self, kernel: str) -> None:
         self._kernels = {pid: name for pid, name in self._kernels.items() if name != kernel}
 
-    def read(self) -> dict[str, tuple[ForeignProcess, ...]]:
-        """The processes by device ("cuda:0"), the largest first. Our workers are not among them.
+    def read(self, device: str) -> tuple[ForeignProcess, ...] | None:
+        """The processes of a device ("cuda:0"), the largest first. Our workers are not among them.
 
         Where the driver lists none of our workers on a card, it counts processes in another way
         than we do (as in a container), and a number of its may be anybody's here: then nothing is
-        said of the card.
+        said of the card, None.
         """
         kernels = self._kernels  # replaced as a whole, never changed while we read it
-        found: dict[int, list[ForeignProcess]] = {}
-        worked: set[int] = set()
-        for process in self._processes():
+        found: list[ForeignProcess] = []
+        worked = False
+        for process in self._processes(int(device.rpartition(":")[2])):
             info = self._info(process.pid)
             origins = info.origins if info else frozenset((process.pid,))
             kernel = next((kernels[pid] for pid in kernels if pid in origins), None)
             if kernel is None and self._server_pid in origins:
-                worked.add(process.gpu_index)
+                worked = True
             else:
                 named = ForeignProcess(
                     name=self._name(process.pid, info, kernel),
@@ -82,11 +82,8 @@ class ForeignProcesses:
                     kernel=kernel,
                     bytes=max(0, process.used_bytes),
                 )
-                found.setdefault(process.gpu_index, []).append(named)
-        return {
-            f"cuda:{index}": tuple(sorted(found.get(index, ()), key=lambda process: -process.bytes))
-            for index in worked
-        }
+                found.append(named)
+        return tuple(sorted(found, key=lambda process: -process.bytes)) if worked else None
 
     def _name(self, pid: int, info: ProcessInfo | None, kernel: str | None) -> str:
         if kernel is not None:

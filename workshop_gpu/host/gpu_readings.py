@@ -74,14 +74,24 @@ def _card(index: int) -> GPU:
 
 def gpu_processes() -> list[GPUProcess]:
     """Who holds memory on which card (in a container only what the driver shows there)."""
-    found: list[GPUProcess] = []
     with _nvml() as present:
-        for index in range(pynvml.nvmlDeviceGetCount() if present else 0):
-            with suppress(pynvml.NVMLError):  # a card that does not tell, or is lost
-                handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-                for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle):
-                    used = process.usedGpuMemory
-                    found.append(GPUProcess(index, int(process.pid), int(used or 0)))
+        indices = range(pynvml.nvmlDeviceGetCount() if present else 0)
+        return [process for index in indices for process in _processes(index)]
+
+
+def gpu_processes_of(index: int) -> list[GPUProcess]:
+    """Who holds memory on this card; no other card is asked."""
+    with _nvml() as present:
+        return _processes(index) if present else []
+
+
+def _processes(index: int) -> list[GPUProcess]:
+    found: list[GPUProcess] = []
+    with suppress(pynvml.NVMLError):  # a card that does not tell, or is lost
+        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle):
+            used = process.usedGpuMemory
+            found.append(GPUProcess(index, int(process.pid), int(used or 0)))
     return found
 
 

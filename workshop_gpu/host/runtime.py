@@ -28,6 +28,7 @@ from workshop_gpu.host.clearing import Clearing
 from workshop_gpu.host.devices import DeviceConfig
 from workshop_gpu.host.downloads import Downloads
 from workshop_gpu.host.driver import Driver
+from workshop_gpu.host.driver_watches import DriverWatches
 from workshop_gpu.host.enduring import endure
 from workshop_gpu.host.event_log import EventLog
 from workshop_gpu.host.foreign import ForeignProcesses
@@ -50,14 +51,14 @@ from workshop_gpu.host.supervisor import Supervisor, WorkerEnd
 from workshop_gpu.host.weight_pool import WeightPool
 from workshop_gpu.host.worker_facts import facts
 from workshop_gpu.host.worker_process import Compilation
-from workshop_gpu.host.xids import Reach, Xid, XidWatch
+from workshop_gpu.host.xids import Reach, Xid
 from workshop_gpu.worker import protocol
 from workshop_gpu.worker.protocol import GenerateParams
 
 _TICK_S = 1.0
 _LOST_DEVICE_RETRY_S = 60.0
-_PROCESSES_S = 2.0
-"""How often the driver is asked who else holds memory."""
+_END_S = 8.0
+"""So long the end waits for what is stuck: six for a worker; ten is what all of it may take."""
 _LEARNED_S = 5.0
 """How often what was measured is written to disk, if it changed."""
 
@@ -132,17 +133,21 @@ class Runtime:
         self.chronicle = Chronicle(self.policy, self.jobs, self.reservations)
         self.classroom = Classroom(self.events.append)
         self.foreign = foreign or ForeignProcesses()
-        self.processes: dict[str, tuple[events.ForeignProcess, ...]] = {}
-        """Those of others that hold memory, by device."""
-        cards = tuple(device.gpu_uuid for device in settings.devices if device.gpu_uuid)
+        cards = {each.gpu_uuid: each.id for each in settings.devices if each.gpu_uuid}
+        self.watches = DriverWatches(cards, self.foreign, self._on_xid, self._inform, self._log)
         self.pool = WeightPool(settings.pool_bytes, log=self._log)
         logs = settings.data_folder / "logs"
-        prepare = self._prepare if cards else None
         compilation = Compilation(
             settings.compiler, settings.data_folder / "compiled", settings.compile_limit_s
         )
         self.spare = SpareWorker(
-            logs, settings.threads, cards, self._log, prepare=prepare, compilation=compilation
+            logs,
+            settings.threads,
+            tuple(cards),
+            self._log,
+            prepare=self._prepare if cards else None,
+            compilation=compilation,
+            tell=self._inform,
         )
         take_spare = None
         if settings.spare_worker:
@@ -190,7 +195,9 @@ class Runtime:
         self._stopping.set()
         self.events.close()
         if self._task is not None:
-            await self._task
+            ended, _ = await asyncio.wait({self._task}, timeout=_END_S)
+            if not ended:
+                self._log.warning("The server ends, although a part of it is stuck.")
             await self.kept.keep_learned(self._conductor.learned())
         await self.keeper.journal.close()
         self.pool.close()
@@ -235,10 +242,7 @@ class Runtime:
             yield "The keeper of the spare worker", self.spare.run
         yield "The server's clock", self._keep_time
         yield "The renewal of leases", self._renew_leases
-        cards = {each.gpu_uuid: each.id for each in self.settings.devices if each.gpu_uuid}
-        if cards:
-            yield "The watch over other programs", self._watch_processes
-            yield "The watch over the driver", XidWatch(cards, self._on_xid, self._log).run
+        yield from self.watches.tasks()
 
     def _make_folder(self) -> None:
         """Pictures and logs tell what people asked for: they are for the server's account only."""
@@ -264,11 +268,6 @@ class Runtime:
     def _fetch(self, model: str) -> None:
         if self._group is not None:
             self._group.start_soon(self._reader.fetch, model)
-
-    async def _watch_processes(self) -> None:
-        while True:
-            self.processes = await anyio.to_thread.run_sync(self.foreign.read)
-            await anyio.sleep(_PROCESSES_S)
 
     async def _renew_leases(self) -> None:
         while True:
@@ -376,6 +375,11 @@ class Runtime:
         """Returns once the job is in the journal as it is now. Raises DiskFull."""
         await self.keeper.written(job)
 
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What of the machinery does not work at present, for people."""
+        return tuple(filter(None, (self.spare.problem, *self.watches.problems)))
+
     def hold(self, hold: str) -> effects.HoldView:
         """A living hold. Raises HoldUnknown or HoldEnded."""
         return self._conductor.hold(hold, time.monotonic())
@@ -445,6 +449,10 @@ class Runtime:
         for item in news:
             self.events.append(item)
 
+    def _inform(self, text: str) -> None:
+        self._announce(effects.Notice(text))
+        self.events.append(CatalogueRead())  # with which `problems` are told
+
     # the workers
 
     def _prepare(self) -> protocol.Prepare:
@@ -466,7 +474,7 @@ class Runtime:
                 )
             case protocol.Done():
                 self._tell(await self.keeper.save(report))
-        processes = self.processes.get(device.id)
+        processes = self.watches.processes.get(device.id)
         for fact in facts(device.id, report, processes, device.most_bytes):
             self._tell(fact)
 

@@ -20,6 +20,8 @@ from workshop_gpu.worker.protocol_spare import StandingBy
 _PAUSES_S = (0.0, 3.0, 10.0)
 """Before the first, second, … start in a row of a spare that was of no use."""
 _IMPORTS_TIMEOUT_S = 300.0
+_RETRY_S = 300.0
+"""Before it is tried again after that."""
 _REST_S = 10.0
 """After one was taken: first the new worker has the cores for itself, to load its models."""
 
@@ -28,7 +30,7 @@ class SpareWorker:
     """Starts the devices' workers, from the spare where one stands by; keeps the spare.
 
     `cards` are the UUIDs of the cards that it may have to take over; `prepare` says what it should
-    build ahead meanwhile.
+    build ahead meanwhile. `tell` is called with what people should read.
     """
 
     def __init__(
@@ -40,7 +42,9 @@ class SpareWorker:
         *,
         prepare: Callable[[], Prepare] | None = None,
         compilation: Compilation = UNCOMPILED,
+        tell: Callable[[str], None] = lambda text: None,
         pauses_s: tuple[float, ...] = _PAUSES_S,
+        retry_s: float = _RETRY_S,
         rest_s: float = _REST_S,
     ) -> None:
         self._log_folder = log_folder
@@ -49,13 +53,17 @@ class SpareWorker:
         self._log = log
         self._prepare = prepare
         self._compilation = compilation
+        self._tell = tell
         self._pauses_s = pauses_s
+        self._retry_s = retry_s
         self._rest_s = rest_s
         self._standing_by: WorkerProcess | None = None
         self._stands_by = asyncio.Event()
         self._is_time = asyncio.Event()
         self._taken = asyncio.Event()
         self._let_go = asyncio.Event()
+        self.problem = ""
+        """Why there is none, after several tries; "" where all is well."""
 
     async def start(self, device: DeviceConfig, log_folder: Path, threads: int) -> WorkerProcess:
         """A worker for this device; it reports Ready by itself. Raises OSError."""
@@ -104,19 +112,29 @@ class SpareWorker:
         self._is_time.set()
 
     async def run(self) -> None:
-        """Keeps a spare until cancelled, or until it was of no use too often in a row."""
+        """Keeps a spare until cancelled. One that was of no use too often in a row is tried again
+        now and then only."""
         failures = 0
-        while failures < len(self._pauses_s):
+        while True:
             await self._is_time.wait()
-            await anyio.sleep(self._pauses_s[failures])
+            often = failures < len(self._pauses_s)
+            await anyio.sleep(self._pauses_s[failures] if often else self._retry_s)
             if reason := await self._keep_one():
                 failures += 1
                 self._log.warning("The spare worker ended (%s).", reason)
+                if failures >= len(self._pauses_s) and not self.problem:
+                    self._miss(reason)
             else:
                 failures = 0
                 await self._is_time.wait()
                 await anyio.sleep(self._rest_s)
-        self._log.warning("There is no spare worker any more: restarts take longer.")
+
+    def _miss(self, reason: str) -> None:
+        self.problem = (
+            f"There is no spare worker: restarts of GPU workers take longer. It ended ({reason}), "
+            f"and is tried again every {self._retry_s / 60:.0f} minutes."
+        )
+        self._tell(self.problem)
 
     async def _keep_one(self) -> str:
         """One spare, until it is taken: then "". Otherwise how it ended."""
@@ -136,6 +154,9 @@ class SpareWorker:
                     worker.send(self._prepare())
                 self._standing_by = worker
                 self._stands_by.set()
+                if self.problem:
+                    self.problem = ""
+                    self._tell("A spare worker stands by again.")
                 await self._until_taken_or_ended(worker)
         finally:
             self._standing_by = None

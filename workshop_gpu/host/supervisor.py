@@ -130,7 +130,17 @@ class Supervisor:
     async def run(self) -> None:
         """Runs until cancelled, or until the worker failed to start too often in a row."""
         try:
-            await self._keep_one_alive()
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._disinherit_when_cancelled)
+                await self._keep_one_alive()
+                group.cancel_scope.cancel()
+        finally:
+            await self._disinherit()  # one that was named later than that
+
+    async def _disinherit_when_cancelled(self) -> None:
+        """At once, beside the worker's own end: both may be stuck in the driver."""
+        try:
+            await anyio.sleep_forever()
         finally:
             await self._disinherit()
 

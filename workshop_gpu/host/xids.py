@@ -4,19 +4,28 @@ Numbers and their meaning are those of NVIDIA's Xid catalogue
 (https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html).
 """
 
+import asyncio
 import logging
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from enum import Enum
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import anyio
-import anyio.to_thread
 import msgspec
 import pynvml
 
+from workshop_gpu.host.own_thread import in_own_thread
+from workshop_gpu.host.watchdog import Watchdog
+
 _WAIT_MS = 500
 """So long one look lasts at most, and so long the server's end may have to wait for it."""
+_GRACE_S = 1.0
+"""So long the server's end waits for a driver that does not answer."""
+_SILENCE_S = 30.0
+"""After this people are told of it. A driver that has to wake its cards takes some seconds."""
 _REST_S = 60.0
 """Before the driver is asked again that could not be listened to."""
 _LOST = 79
@@ -71,6 +80,8 @@ _KNOWN = {
 }
 
 OnXid = Callable[[str, Xid], None]
+Heard = Callable[[tuple[str, Xid] | None], object]
+T = TypeVar("T")
 
 
 class XidWatch:
@@ -78,44 +89,87 @@ class XidWatch:
 
     `cards` are the devices' names by the cards' UUIDs; `on_xid` is called on the event loop's
     thread. A card that does not report Xids, or a driver that tells us none (as in some
-    containers), is said once in the log.
+    containers), is said once in the log. `tell` is called with what people should read when the
+    driver no longer answers, and when it does again.
     """
 
     def __init__(
-        self, cards: Mapping[str, str], on_xid: OnXid, log: logging.Logger, rest_s: float = _REST_S
+        self,
+        cards: Mapping[str, str],
+        on_xid: OnXid,
+        log: logging.Logger,
+        tell: Callable[[str], None] = lambda text: None,
+        *,
+        rest_s: float = _REST_S,
+        silence_s: float = _SILENCE_S,
     ) -> None:
         self._cards = cards
         self._on_xid = on_xid
         self._log = log
+        self._tell = tell
         self._rest_s = rest_s
-        self._thread = anyio.CapacityLimiter(1)
+        self._silence_s = silence_s
         self._told = ""
         self._gone: set[str] = set()
+        self.problem = ""
+        """Why nothing would be heard of an Xid at present; "" where all is well."""
 
     async def run(self) -> None:
         """Runs until cancelled."""
         while True:
-            try:
-                await self._listen()
-            except pynvml.NVMLError as error:
-                self._tell_once(f"The driver's Xid reports cannot be read ({error})")
-            gone = await self._in_thread(self._lost)
+            await self._ask(self._listen)
+            gone = await self._ask(self._lost)
             for device in gone - self._gone:
                 self._on_xid(device, Xid(_LOST))
             self._gone = gone
             await anyio.sleep(self._rest_s)
 
-    async def _listen(self) -> None:
-        """Raises NVMLError where there is nothing to listen to any more."""
-        with _events(self._cards) as (events, deaf):
-            if deaf:
-                self._tell_once(f"No Xid reports of {', '.join(deaf)}")
-            if len(deaf) == len(self._cards):
+    async def _ask(self, call: Callable[[threading.Event, Heard], T]) -> T:
+        """Calls the driver in a thread, which is to end when the event is set, and to tell after
+        each look that it goes on, with what it has found."""
+        loop, over = asyncio.get_running_loop(), threading.Event()
+        watchdog = Watchdog(self._silence_s)
+
+        def hear(found: tuple[str, Xid] | None) -> None:
+            if over.is_set():
                 return
-            while True:
-                found = await self._in_thread(lambda: self._wait(events))
-                if found is not None:
-                    self._on_xid(*found)
+            watchdog.heard()
+            self._answers()
+            if found is not None:
+                self._on_xid(*found)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._tell_silence, watchdog)
+            answer = await in_own_thread(
+                "workshop-gpu-xids",
+                lambda: call(over, lambda found: loop.call_soon_threadsafe(partial(hear, found))),
+                stop=over.set,
+                grace_s=_GRACE_S,
+            )
+            group.cancel_scope.cancel()
+        self._answers()
+        return answer
+
+    async def _tell_silence(self, watchdog: Watchdog) -> None:
+        await watchdog.silence()
+        self.problem = "The driver does not answer: errors of the cards (Xid) are not heard of."
+        self._tell(self.problem)
+
+    def _answers(self) -> None:
+        if self.problem:
+            self.problem = ""
+            self._tell("The driver answers again: errors of the cards (Xid) are heard of.")
+
+    def _listen(self, over: threading.Event, hear: Heard) -> None:
+        """Until there is nothing to listen to any more."""
+        try:
+            with _events(self._cards) as (events, deaf):
+                if deaf:
+                    self._tell_once(f"No Xid reports of {', '.join(deaf)}")
+                while len(deaf) < len(self._cards) and not over.is_set():
+                    hear(self._wait(events))
+        except pynvml.NVMLError as error:
+            self._tell_once(f"The driver's Xid reports cannot be read ({error})")
 
     def _wait(self, events: Any) -> tuple[str, Xid] | None:
         """The next report of a card of ours; None where there was none so long."""
@@ -126,7 +180,7 @@ class XidWatch:
         device = self._cards.get(str(pynvml.nvmlDeviceGetUUID(event.device)))
         return None if device is None else (device, Xid(int(event.eventData)))
 
-    def _lost(self) -> set[str]:
+    def _lost(self, over: threading.Event, hear: Heard) -> set[str]:
         """The devices whose cards are gone by the driver's own word."""
         lost: set[str] = set()
         for uuid, device in self._cards.items():
@@ -138,9 +192,6 @@ class XidWatch:
             except pynvml.NVMLError:
                 continue
         return lost
-
-    async def _in_thread(self, call: Callable[[], Any]) -> Any:
-        return await anyio.to_thread.run_sync(call, limiter=self._thread)
 
     def _tell_once(self, text: str) -> None:
         if text != self._told:

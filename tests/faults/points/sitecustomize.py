@@ -1,10 +1,12 @@
-"""First on a server's PYTHONPATH, this gives its workers fault points, each with its signal.
+"""First on a server's PYTHONPATH, this gives it and its workers fault points, each with its signal.
 
 At SIGUSR2 a worker reads from an address of the card that is nobody's, after which its CUDA context
 answers nothing any more. At a signal of `OUT_OF_MEMORY` the next network of that phase that is
-called finds no memory.
+called finds no memory. At a signal of `BREAKS` the server's next call of that method, each in a
+task in the background, fails.
 """
 
+import importlib
 import signal
 import sys
 
@@ -15,6 +17,11 @@ OUT_OF_MEMORY = {
     signal.SIGRTMIN + 3: ("Decoder",),
 }
 """What encodes, denoises and decodes in the shipped models."""
+BREAKS = {
+    signal.SIGRTMIN + 4: ("keeper", "Keeper", "look_after"),
+    signal.SIGRTMIN + 5: ("leases", "Leases", "renew"),
+    signal.SIGRTMIN + 6: ("supervisor", "Supervisor", "_hand_on"),
+}
 
 
 def _break_the_context(*_: object) -> None:
@@ -35,6 +42,21 @@ def _run_out_of_memory(number: int, _: object) -> None:
     handle = torch.nn.modules.module.register_module_forward_pre_hook(refuse)
 
 
+def _break_a_task(number: int, _: object) -> None:
+    module, name, method = BREAKS[number]
+    owner = getattr(importlib.import_module(f"workshop_gpu.host.{module}"), name)
+    sound = getattr(owner, method)
+
+    def breaks(*_: object) -> None:
+        setattr(owner, method, sound)
+        raise RuntimeError(f"a fault point: {name}.{method} breaks")
+
+    setattr(owner, method, breaks)
+
+
+if "jupyter-server" in " ".join(sys.orig_argv):
+    for _number in BREAKS:
+        signal.signal(_number, _break_a_task)
 if "workshop_gpu.worker" in sys.orig_argv:
     signal.signal(signal.SIGUSR2, _break_the_context)
     for _number in OUT_OF_MEMORY:

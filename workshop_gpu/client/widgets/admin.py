@@ -14,6 +14,7 @@ import traitlets
 from workshop_gpu.api import schemas_instructor as instructor
 from workshop_gpu.client.client import Client
 from workshop_gpu.client.errors import ClientError
+from workshop_gpu.client.faults import Faults
 from workshop_gpu.client.http import Http
 from workshop_gpu.client.session import current
 from workshop_gpu.client.widgets.admin_actions import act
@@ -79,7 +80,7 @@ class Admin(anywidget.AnyWidget):
 
     def _follow(self) -> None:
         """In a thread of its own, until it is closed."""
-        seen = 0
+        seen, faults = 0, Faults()
         while not self._closed.wait(_PAUSE_S) and not self._client.closed:
             before, seen = seen, self._client.events.wait(seen, _PAUSE_S)
             if seen == before or self._closed.is_set():
@@ -88,6 +89,8 @@ class Admin(anywidget.AnyWidget):
                 self.refresh()
             except ClientError:
                 continue  # the next change tells; a click says what is wrong
+            except Exception as fault:  # of ours, over what the next change may bring right
+                faults.say(fault)
 
     def __repr__(self) -> str:
         return "<Admin: no right>" if self._refusal else "<Admin>"

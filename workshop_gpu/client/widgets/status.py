@@ -10,6 +10,7 @@ import traitlets
 
 from workshop_gpu.api import schemas
 from workshop_gpu.client.client import Client
+from workshop_gpu.client.faults import Faults
 from workshop_gpu.client.live_status import LiveStatus
 from workshop_gpu.client.session import current
 from workshop_gpu.client.widgets.scripts import script, style
@@ -63,11 +64,15 @@ class Status(anywidget.AnyWidget):
 
     def _follow(self) -> None:
         """In a thread of its own: draws whenever something changed, until it is closed."""
-        seen = 0
+        seen, faults = 0, Faults()
         while not self._closed.wait(_PAUSE_S) and not self._client.closed:
             seen = self._client.events.wait(seen, _LONGEST_SILENCE_S)
-            if not self._closed.is_set():
+            if self._closed.is_set():
+                return
+            try:
                 self.show()
+            except Exception as fault:  # of ours, over what the next change may bring right
+                faults.say(fault)
 
     def __repr__(self) -> str:
         return f"<Status: {self._view.get('summary', '')}>"

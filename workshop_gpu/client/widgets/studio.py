@@ -19,6 +19,7 @@ from workshop_gpu.api import schemas, schemas_room
 from workshop_gpu.client.asking import pick_model
 from workshop_gpu.client.client import Client
 from workshop_gpu.client.errors import BadRequest, ClientClosed, ClientError, JobCancelled
+from workshop_gpu.client.faults import Faults
 from workshop_gpu.client.images import GeneratedImage
 from workshop_gpu.client.job_handle import JobHandle
 from workshop_gpu.client.session import current
@@ -32,6 +33,7 @@ from workshop_gpu.client.words import Progress, describe
 
 _MOST_THUMBNAILS = 64
 """In one wish of the browser."""
+_BROKE = "Something in this studio broke"
 _TAKEN = ("prompt", "negative_prompt", "steps", "guidance", "width", "height")
 _HOW = ("batch", "place", "manner", "compiled")
 """In a picture's metadata, what makes it the same to the last bit."""
@@ -76,6 +78,7 @@ class Studio(StudioBeginning, StudioLoras):
         self._handle: JobHandle | None = None
         self._left: dict[str, str] = {}
         self._past = History(self._client)
+        self._faults = Faults()
         self._fetcher = ThreadPoolExecutor(1, "workshop-gpu-studio-history")
         models = list(self._client.models())
         if not options.get("model"):
@@ -234,6 +237,10 @@ class Studio(StudioBeginning, StudioLoras):
             self._release()
             self._show_error(problem.title, problem.message)
             self._job = {"id": "", "state": "failed", "text": problem.message}
+        except Exception as fault:  # of ours: the next click must not wait for this one for ever
+            self._release()
+            self._show_fault(fault)
+            self._job = {"id": "", "state": "failed", "text": _BROKE}
         else:
             self._follow(handle)
 
@@ -251,6 +258,8 @@ class Studio(StudioBeginning, StudioLoras):
             pass  # nobody looks any more
         except ClientError as problem:
             self._show_error(problem.title, problem.message)
+        except Exception as fault:  # of ours, or of somebody who observes `images`
+            self._show_fault(fault)
         finally:
             self._preview = ""
             self._release()
@@ -281,6 +290,10 @@ class Studio(StudioBeginning, StudioLoras):
 
     def _show_error(self, title: str, message: str) -> None:
         self._error = {"title": title, "message": message}
+
+    def _show_fault(self, fault: Exception) -> None:
+        self._faults.say(fault)
+        self._show_error(_BROKE, f"{fault!r}. Make the picture again; the instructor can help.")
 
     # what the server tells
 
@@ -329,6 +342,8 @@ class Studio(StudioBeginning, StudioLoras):
                 pass
             except ClientError as problem:
                 self._show_error(problem.title, problem.message)
+            except Exception as fault:  # of ours; its future is nobody's to ask
+                self._faults.say(fault)
 
         with suppress(RuntimeError):  # closed meanwhile
             self._fetcher.submit(run)
