@@ -22,9 +22,9 @@ END: Key = (1 << 60, 0, 0.0, 0, 0)
 """Places before and behind those of all jobs."""
 
 
-_Size = tuple[int, int]
-"""By which a job's bytes differ from those of others of its model: pixels × batch, and what comes
-beside it."""
+_Size = tuple[int, int, str, str]
+"""By which it depends whether a job can run at all, unlike others of its model: pixels × batch, what
+comes beside it, and the rung and the manner that it names."""
 
 
 class Queued(Protocol):
@@ -280,7 +280,8 @@ class Queue(Generic[J]):
 
 
 def _size(request: JobSubmitted) -> _Size:
-    return request.pixels * request.batch, request.beside_bytes
+    units = request.pixels * request.batch
+    return units, request.beside_bytes, request.placement, request.manner
 
 
 N = TypeVar("N")

@@ -168,6 +168,7 @@ class Loras:
             for each in wanted:
                 adapters.append(self._used(model, fitted, each))
             self._make_room(fitted, MOST_KEPT + len(wanted))
+            _take_out(model, fitted)
             self._tell_kept()
             _put_on(adapters, [each.scale for each in wanted])
             yield {each.name: made.sha256 for each, made in zip(wanted, adapters, strict=True)}
