@@ -23,8 +23,8 @@ END: Key = (1 << 60, 0, 0.0, 0, 0)
 
 
 _Size = tuple[int, int, str, str]
-"""By which it depends whether a job can run at all, unlike others of its model: pixels × batch, what
-comes beside it, and the rung and the manner that it names."""
+"""On which it depends whether a job of a model can run at all: pixels × batch, what comes beside
+it, and the rung and the manner that it names."""
 
 
 class Queued(Protocol):
