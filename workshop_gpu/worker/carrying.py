@@ -44,22 +44,33 @@ class Source(Protocol):
         """The bytes from `start` on, as many as there is room for."""
 
 
+class Signs:
+    """What the stretches of a trip look at. They know no more of it: a trip that its own stretches
+    held would keep the card's memory until Python looks for cycles."""
+
+    def __init__(self) -> None:
+        self.failed = threading.Event()
+        self.resting = threading.Event()
+
+
 class Trip:
     """A block on its way. `finish` waits for it to arrive; meanwhile it may `rest`."""
 
     def __init__(
-        self, order: Sequence[int] = (), submit: Callable[[int], Future[bytes]] | None = None
+        self,
+        order: Sequence[int] = (),
+        submit: Callable[[int], Future[bytes]] | None = None,
+        signs: Signs | None = None,
     ) -> None:
         """`order`: the starts of its stretches as they set out, each by `submit`."""
         self._order = order
         self._submit = submit
         self._stretches: dict[int, Future[bytes]] = {}
-        self.failed = threading.Event()
-        self.resting = threading.Event()
+        self._signs = signs or Signs()
 
     def set_out(self) -> None:
         """Begin, or go on after a rest."""
-        self.resting.clear()
+        self._signs.resting.clear()
         for start in self._order:
             begun = self._stretches.get(start)
             if self._submit is not None and (begun is None or begun.cancelled()):
@@ -77,7 +88,7 @@ class Trip:
 
     def rest(self) -> None:
         """Start no further stretches until it sets out again, and wait for those under way."""
-        self.resting.set()
+        self._signs.resting.set()
         wait([each for each in self._stretches.values() if not each.cancel()])
 
     def finish(self) -> str:
@@ -85,15 +96,21 @@ class Trip:
 
         Raises what went wrong first, once nothing is under way any more.
         """
-        problems = [p for each in self._stretches.values() if (p := each.exception())]
-        if problems:
-            raise next((p for p in problems if not isinstance(p, _GivenUp)), problems[0])
+        if any(each.exception() for each in self._stretches.values()):
+            # Bound to no name here: its traceback holds all that the stretches held, and this.
+            raise self._problem()
         digests = b"".join(self._stretches[start].result() for start in sorted(self._stretches))
         return f"xxh3:{xxhash.xxh3_128_hexdigest(digests)}" if digests else ""
 
+    def _problem(self) -> BaseException:
+        """What went wrong first; the trip itself forgets it."""
+        problems = [p for each in self._stretches.values() if (p := each.exception())]
+        self._stretches.clear()
+        return next((p for p in problems if not isinstance(p, _GivenUp)), problems[0])
+
     def give_up(self) -> None:
         """Start no further stretches, and wait for those under way."""
-        self.failed.set()
+        self._signs.failed.set()
         self.rest()
 
 
@@ -161,11 +178,12 @@ class Carrier:
         """Start to read a block, into host memory and onto the card where they are given.
         `gently`: it leaves processor and memory to who draws."""
         filled = into.begin() if into is not None else None
+        signs = Signs()
 
         def stretch(start: int) -> bytes:
             if gently and self._drawing():
-                trip.resting.wait(_PAUSE_S)
-            if trip.failed.is_set():
+                signs.resting.wait(_PAUSE_S)
+            if signs.failed.is_set():
                 raise _GivenUp
             stop = min(start + self._stretch_bytes, size_bytes)
             room = filled[start:stop] if filled is not None else None
@@ -177,11 +195,12 @@ class Carrier:
                     onto[start:stop] if onto is not None else None, digest, on_bytes,
                 )  # fmt: skip
             except BaseException:
-                trip.failed.set()
+                signs.failed.set()
                 raise
 
         starts = range(0, size_bytes, self._stretch_bytes)
-        trip = Trip(self._order(starts, into), lambda start: self._workers.submit(stretch, start))
+        order = self._order(starts, into)
+        trip = Trip(order, lambda start: self._workers.submit(stretch, start), signs)
         trip.set_out()
         return trip
 

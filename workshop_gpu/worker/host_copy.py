@@ -59,10 +59,11 @@ class SharedCopy:
             shared = self._mapped(_WRITABLE, mmap.MAP_SHARED)
         except OSError as problem:
             raise NoRoom(f"the weight pool cannot be filled: {problem.strerror}") from None
-        for number, descriptor in enumerate(self._descriptors):
-            start = number * self.segment_bytes
-            size_bytes = min(self.segment_bytes, self.size_bytes - start)
-            self._memory.append(MemoryAhead(descriptor, size_bytes))
+        if not self._memory:  # else somebody else began to fill it, and gave up
+            for number, descriptor in enumerate(self._descriptors):
+                start = number * self.segment_bytes
+                size_bytes = min(self.segment_bytes, self.size_bytes - start)
+                self._memory.append(MemoryAhead(descriptor, size_bytes))
         return shared
 
     def wait_for_memory(self, start: int, stop: int) -> None:

@@ -17,6 +17,8 @@ import torch
 
 _ASKED_BYTES = 64 * 2**20
 """Of memory at a time."""
+_AHEAD_BYTES = 2 * _ASKED_BYTES
+"""Of those who write: who rests has no memory cleared meanwhile, which takes all cores."""
 _MAP_FIXED = 0x10
 
 
@@ -31,6 +33,7 @@ class MemoryAhead:
         self._descriptor = os.dup(descriptor)
         self._size_bytes = size_bytes
         self._given_bytes = 0
+        self._wanted_bytes = 0
         self._ended = False
         self._problem = ""
         self._changed = threading.Condition()
@@ -39,6 +42,9 @@ class MemoryAhead:
     def wait_for(self, stop: int) -> None:
         """Until there is memory up to `stop`. Raises NoRoom."""
         with self._changed:
+            if stop > self._wanted_bytes:
+                self._wanted_bytes = stop
+                self._changed.notify_all()
             self._changed.wait_for(lambda: self._ended or self._given_bytes >= stop)
             if self._problem:
                 raise NoRoom(f"the weight pool has no memory left: {self._problem}")
@@ -47,11 +53,12 @@ class MemoryAhead:
         """Ask for no more."""
         with self._changed:
             self._ended = True
+            self._changed.notify_all()
 
     def _ask(self) -> None:
         problem = ""
         try:
-            while not self._ended and self._given_bytes < self._size_bytes:
+            while self._goes_on():
                 size_bytes = min(_ASKED_BYTES, self._size_bytes - self._given_bytes)
                 os.posix_fallocate(self._descriptor, self._given_bytes, size_bytes)
                 with self._changed:
@@ -65,6 +72,14 @@ class MemoryAhead:
             with self._changed:
                 self._ended, self._problem = True, problem
                 self._changed.notify_all()
+
+    def _goes_on(self) -> bool:
+        """Waits until more is wanted; False where nothing is, any more."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._ended or self._given_bytes < self._wanted_bytes + _AHEAD_BYTES
+            )
+            return not self._ended and self._given_bytes < self._size_bytes
 
 
 def mapped(
