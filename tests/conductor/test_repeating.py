@@ -24,11 +24,11 @@ def repeat(manner: str, model: str = "large", pixels: int = MEGAPIXEL) -> events
     return msgspec.structs.replace(request, manner=manner)
 
 
-def placed_as(made: Stage, rung: str) -> None:
+def placed_as(made: Stage, rung: str, device: str = "gpu0") -> None:
     """The model is ready on this rung."""
     made.tell(msgspec.structs.replace(made.job_submitted("large"), placement=rung))
-    loaded(made)
-    made.answer()
+    loaded(made, device)
+    made.answer(device)
 
 
 def test_each_rung_has_a_manner_that_can_be_asked_for() -> None:
@@ -57,6 +57,20 @@ def test_the_model_is_placed_for_it_wherever_it_is(rung: str) -> None:
     assert ordered(made).manner == "cpu-encoders"
     loaded(made)
     assert made.order() == "run again"
+
+
+@pytest.mark.parametrize("manner", ["cpu-encoders", ""], ids=["repeated", "named"])
+def test_a_model_on_a_card_too_small_for_it_so_is_loaded_on_a_larger_one(manner: str) -> None:
+    """There is room to run where the model is ready, but not in the way that is asked for."""
+    made = stage(laddered(), devices=("gpu0", "gpu1"), gb=12)
+    made.tell(events.WorkerDied("gpu0", "it was killed"))
+    placed_as(made, "streamed-both", "gpu1")
+    made.ready("gpu0", 80.0)
+    job = repeat(manner, pixels=MEGAPIXEL // 16)
+    made.tell(job if manner else msgspec.structs.replace(job, placement="cpu-encoders"))
+    assert ordered(made, "gpu0").manner == "cpu-encoders"
+    loaded(made, "gpu0")
+    assert made.order("gpu0") == "run again"
 
 
 def test_a_placement_that_only_moves_weights_repeats_all_others_like_it() -> None:

@@ -69,17 +69,20 @@ class Placing:
     def least_bytes(self, device: Device) -> int:
         """What a job needs at the very least beyond what the model has on the device."""
         state, model = self._state, self._model
-        own_bytes = 0
+        own_bytes, stays = 0, True
         if device.has(model, SlotState.READY):
+            slot = device.slots[model]
             own_bytes = device.ledger.leaving_bytes((model,))
-            as_it_is = self.working_bytes(device.slots[model].placement)
+            as_it_is = self.working_bytes(slot.placement)
+            stays = not self._has_ladder or self._kept(device, slot)
         else:
             as_it_is = self._as_a_whole(device)
         if not self._has_ladder:
             return as_it_is
         if not has_rung_on(state, model, self._size, device):
             return device.ledger.total_bytes + 1  # no room would ever do there
-        return min(as_it_is, least_bytes(state, model, self._size) - own_bytes)
+        placed_anew = least_bytes(state, model, self._size) - own_bytes
+        return min(as_it_is, placed_anew) if stays else placed_anew
 
     @cached_property
     def fewest_bytes(self) -> int:
