@@ -13,12 +13,13 @@ from workshop_gpu.host.foreign import ForeignProcesses, ProcessInfo, process_inf
 from workshop_gpu.host.foreign_watch import ForeignWatch
 from workshop_gpu.host.gpu_readings import GPUProcess
 
-SERVER, WORKER, KERNEL, CHILD, OTHER = 1, 2, 3, 4, 5
+SERVER, WORKER, KERNEL, CHILD, OTHER, SPARE = 1, 2, 3, 4, 5, 6
 TREE = {
     WORKER: ProcessInfo("python", frozenset({WORKER, SERVER})),
     KERNEL: ProcessInfo("python", frozenset({KERNEL, SERVER})),
     CHILD: ProcessInfo("python", frozenset({CHILD, KERNEL, SERVER})),
     OTHER: ProcessInfo("blender", frozenset({OTHER})),
+    SPARE: ProcessInfo("python", frozenset({SPARE, SERVER})),
 }
 
 
@@ -39,6 +40,14 @@ def test_a_kernel_and_its_children_go_by_the_notebooks_name_and_workers_are_ours
         ForeignProcess("faces", KERNEL, "k1", 20),
         ForeignProcess("blender (process 5)", OTHER, None, 5),
     )
+
+
+def test_the_spare_worker_is_named_while_it_has_a_card_open_and_is_ours_otherwise():
+    found = foreign((0, SPARE, 5))
+    found.spare_holds(SPARE)
+    assert found.read("cuda:0") == (ForeignProcess("the spare worker", SPARE, None, 5),)
+    found.spare_holds(None)
+    assert found.read("cuda:0") == ()
 
 
 def test_each_card_has_its_own():

@@ -18,10 +18,12 @@ from workshop_gpu.host.log_entries import CatalogueRead
 from workshop_gpu.host.records import Participant
 from workshop_gpu.host.runtime import Runtime, RuntimeSettings
 from workshop_gpu.host.spare import SpareWorker
-from workshop_gpu.worker.protocol import ModelSource, Prepare
+from workshop_gpu.worker.protocol import Memory, ModelSource, Prepare, Ready
 from workshop_gpu.worker.protocol_spare import StandingBy
 
 DEVICE = DeviceConfig("cpu:0", "CPU", "", 10**9)
+CARD = DeviceConfig("cuda:0", "H100", "GPU-1", 0)
+READY = Ready(1, "CPU", 10**9, Memory(0, 0), {})
 LOG = logging.getLogger("spare")
 
 
@@ -33,6 +35,7 @@ class FakeProcess:
         self.reports = [StandingBy(pid)] if good else []
         self.dies, self.ended = asyncio.Event(), asyncio.Event()
         self.device = None
+        self.opens = False
         self.begun = False
         self.readers = 0
         self.orders = []
@@ -57,6 +60,8 @@ class FakeProcess:
 
     def take_over(self, device, log_folder, context_bytes):
         assert self.readers == 0, "two would read from one socket"
+        assert not self.opens, "it has a device"
+        self.opens = True
         self.device = device
         self.context_bytes = context_bytes
 
@@ -90,9 +95,9 @@ def processes(monkeypatch):
     return fakes
 
 
-def with_spare(scenario, tmp_path, **options):
+def with_spare(scenario, tmp_path, devices=(DEVICE,), **options):
     async def run():
-        keeper = SpareWorker(tmp_path, 0, (), LOG, pauses_s=(0.0, 0.0), rest_s=0.0, **options)
+        keeper = SpareWorker(tmp_path, 0, devices, LOG, pauses_s=(0.0, 0.0), rest_s=0.0, **options)
         keeping = asyncio.ensure_future(keeper.run())
         try:
             return await asyncio.wait_for(scenario(keeper, keeping), 240)
@@ -113,12 +118,12 @@ def test_without_a_spare_a_worker_is_started_as_ever(processes, tmp_path):
 
 def test_the_spare_is_taken_once_and_the_next_waits_for_the_new_worker(processes, tmp_path):
     async def scenario(keeper, keeping):
-        keeper.worker_is_ready()
+        keeper.worker_is_ready(DEVICE, READY)
         await keeper.stands_by()
         taken = await keeper.start(DEVICE, tmp_path, 0)
         assert await keeper.start(DEVICE, tmp_path, 0) == "a fresh one"
         assert len(processes.made) == 1
-        keeper.worker_is_ready()
+        keeper.worker_is_ready(DEVICE, READY)
         assert await keeper.stands_by() == 2
         return taken
 
@@ -130,13 +135,74 @@ def test_the_spare_is_taken_once_and_the_next_waits_for_the_new_worker(processes
 def test_a_spare_that_is_taken_early_opens_the_device_and_waits(processes, tmp_path):
     async def scenario(keeper, keeping):
         assert await keeper.take(DEVICE, tmp_path, 5) is None, "there is none yet"
-        keeper.worker_is_ready()
+        keeper.worker_is_ready(DEVICE, READY)
         await keeper.stands_by()
         return await keeper.take(DEVICE, tmp_path, 5)
 
     taken = with_spare(scenario, tmp_path)
     assert (taken.device, taken.context_bytes, taken.begun) == (DEVICE, 5, False)
     assert not taken.ended.is_set(), "it is its taker's"
+
+
+def ready(total_gb, ours_bytes):
+    return Ready(1, "H100", total_gb * 10**9, Memory(ours_bytes, ours_bytes), {})
+
+
+def test_on_a_large_card_that_is_alone_the_spare_opens_it_while_it_stands_by(processes, tmp_path):
+    holders = []
+
+    async def scenario(keeper, keeping):
+        keeper.worker_is_ready(CARD, ready(80, 500))
+        await keeper.stands_by()
+        (standing,) = processes.made
+        assert (standing.device, standing.context_bytes, standing.begun) == (CARD, 500, False)
+        assert holders == [1]
+        taken = await keeper.take(CARD, tmp_path, 500)
+        assert taken is standing
+        assert holders == [1, None], "now it is a worker"
+        keeper.worker_is_ready(CARD, ready(80, 700))  # it counts what it was told
+        await keeper.stands_by()
+        return processes.made[1].context_bytes
+
+    assert with_spare(scenario, tmp_path, (CARD,), holds=holders.append) == 500
+
+
+@pytest.mark.parametrize(
+    ("devices", "total_gb"),
+    [((CARD,), 24), ((CARD, DeviceConfig("cuda:1", "H100", "GPU-2", 0)), 80), ((DEVICE,), 80)],
+    ids=["a small card", "two cards", "no card"],
+)
+def test_elsewhere_the_spare_touches_no_device_before_it_takes_one_over(
+    devices, total_gb, processes, tmp_path
+):
+    """Half a gigabyte of a small card is much, and of several cards nobody knows which it will be."""
+    holders = []
+
+    async def scenario(keeper, keeping):
+        keeper.worker_is_ready(devices[0], ready(total_gb, 500))
+        await keeper.stands_by()
+        (standing,) = processes.made
+        assert standing.device is None
+        await keeper.take(devices[0], tmp_path, 500)
+        return standing.device
+
+    assert with_spare(scenario, tmp_path, devices, holds=holders.append) == devices[0]
+    assert set(holders) <= {None}
+
+
+def test_a_spare_that_dies_with_the_card_open_is_replaced_by_one_that_opens_it(processes, tmp_path):
+    holders = []
+
+    async def scenario(keeper, keeping):
+        keeper.worker_is_ready(CARD, ready(80, 500))
+        await keeper.stands_by()
+        processes.made[0].dies.set()
+        await processes.made[0].ended.wait()
+        assert await keeper.stands_by() == 2
+        return processes.made[1].device
+
+    assert with_spare(scenario, tmp_path, (CARD,), holds=holders.append) == CARD
+    assert holders[:3] == [1, None, 2]
 
 
 def test_while_it_stands_by_the_spare_builds_what_is_likely_by_then(processes, tmp_path):
@@ -146,7 +212,7 @@ def test_while_it_stands_by_the_spare_builds_what_is_likely_by_then(processes, t
 
     async def scenario(keeper, keeping):
         for number in (1, 2):
-            keeper.worker_is_ready()
+            keeper.worker_is_ready(DEVICE, READY)
             assert await keeper.stands_by() == number
             await keeper.start(DEVICE, tmp_path, 0)
 
@@ -156,7 +222,7 @@ def test_while_it_stands_by_the_spare_builds_what_is_likely_by_then(processes, t
 
 def test_a_spare_that_dies_while_it_stands_by_is_replaced(processes, tmp_path):
     async def scenario(keeper, keeping):
-        keeper.worker_is_ready()
+        keeper.worker_is_ready(DEVICE, READY)
         await keeper.stands_by()
         processes.made[0].dies.set()
         await processes.made[0].ended.wait()
@@ -179,7 +245,7 @@ def test_spares_that_are_of_no_use_are_told_once_and_tried_again_later(processes
             problems.append(keeper.problem)
 
         keeper._tell = tell
-        keeper.worker_is_ready()
+        keeper.worker_is_ready(DEVICE, READY)
         await keeper.stands_by()
         return await keeper.start(DEVICE, tmp_path, 0)
 

@@ -50,6 +50,7 @@ class ForeignProcesses:
         self._processes = processes
         self._info = info
         self._server_pid = os.getpid() if server_pid is None else server_pid
+        self._spare_pid: int | None = None
         self._kernels: dict[int, str] = {}
 
     def started(self, kernel: str, pid: int) -> None:
@@ -59,8 +60,13 @@ class ForeignProcesses:
     def ended(self, kernel: str) -> None:
         self._kernels = {pid: name for pid, name in self._kernels.items() if name != kernel}
 
+    def spare_holds(self, pid: int | None) -> None:
+        """The worker that stands by has a card open (None: it no longer stands by)."""
+        self._spare_pid = pid
+
     def read(self, device: str) -> tuple[ForeignProcess, ...] | None:
-        """The processes of a device ("cuda:0"), the largest first. Our workers are not among them.
+        """The processes of a device ("cuda:0"), the largest first. Our workers are not among them,
+        but for the spare, whose memory is not the device's worker's.
 
         Where the driver lists none of our workers on a card, it counts processes in another way
         than we do (as in a container), and a number of its may be anybody's here: then nothing is
@@ -73,9 +79,9 @@ class ForeignProcesses:
             info = self._info(process.pid)
             origins = info.origins if info else frozenset((process.pid,))
             kernel = next((kernels[pid] for pid in kernels if pid in origins), None)
-            if kernel is None and self._server_pid in origins:
-                worked = True
-            else:
+            ours = kernel is None and self._server_pid in origins
+            worked = worked or ours
+            if not ours or process.pid == self._spare_pid:
                 named = ForeignProcess(
                     name=self._name(process.pid, info, kernel),
                     pid=process.pid,
@@ -88,4 +94,6 @@ class ForeignProcesses:
     def _name(self, pid: int, info: ProcessInfo | None, kernel: str | None) -> str:
         if kernel is not None:
             return self._kernel_name(kernel) or f"kernel {kernel[:8]}"
+        if pid == self._spare_pid:
+            return "the spare worker"
         return f"{info.name if info else 'process'} (process {pid})"

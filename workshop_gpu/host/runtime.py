@@ -117,8 +117,7 @@ class Runtime:
         self.worker_versions: dict[str, dict[str, str]] = {}
         devices = tuple(device.id for device in settings.devices)
         self.configured_policy = self.policy = Policy.of(settings.conductor)
-        names = tuple(device.name for device in settings.devices)
-        self.kept = Kept(settings.data_folder, self.policy, names, self._log)
+        self.kept = Kept(settings.data_folder, self.policy, [*self.device_names.values()], self._log)
         self._conductor = Conductor(settings.conductor, devices, self.kept.read_learned())
         journal = settings.journal or settings.data_folder / "journal.sqlite3"
         accounts = self._conductor.accounts
@@ -143,10 +142,11 @@ class Runtime:
         self.spare = SpareWorker(
             logs,
             settings.threads,
-            tuple(cards),
+            settings.devices,
             self._log,
             prepare=self._prepare if cards else None,
             compilation=compilation,
+            holds=self.foreign.spare_holds,
             tell=self._inform,
         )
         take_spare = None
@@ -465,7 +465,7 @@ class Runtime:
             case protocol.Ready():
                 self.device_names[device.id] = report.device_name
                 self.worker_versions[device.id] = report.versions
-                self.spare.worker_is_ready()
+                self.spare.worker_is_ready(device, report)
                 if device.gpu_uuid:
                     self._supervisors[device.id].send(self._prepare())
             case protocol.Progress() if report.preview:

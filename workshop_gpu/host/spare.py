@@ -1,8 +1,9 @@
 """The spare worker: a process with everything imported stands by, so that a restart takes little.
 
-Importing the libraries takes seconds, from a cold disk many. The spare has done that; it touches
-no card before it takes a device over. To open a card takes most of a second, and so does the end of
-its last worker: the spare does the one during the other.
+Importing the libraries takes seconds, from a cold disk many. The spare has done that. To open a
+card takes most of a second, or two beside the end of its last worker. So where there is one device,
+a card so large that half a gigabyte of it is little, the spare opens it while it stands by. Elsewhere
+it touches no card before it takes a device over, and opens it while the last worker goes.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ import anyio
 
 from workshop_gpu.host.devices import DeviceConfig
 from workshop_gpu.host.worker_process import UNCOMPILED, Compilation, WorkerProcess
-from workshop_gpu.worker.protocol import Prepare
+from workshop_gpu.worker.protocol import Prepare, Ready
 from workshop_gpu.worker.protocol_spare import StandingBy
 
 _PAUSES_S = (0.0, 3.0, 10.0)
@@ -24,24 +25,28 @@ _RETRY_S = 300.0
 """Before it is tried again after that."""
 _REST_S = 10.0
 """After one was taken: first the new worker has the cores for itself, to load its models."""
+_LARGE_CARD_BYTES = 40_000_000_000
+"""A CUDA context takes half a gigabyte."""
 
 
 class SpareWorker:
     """Starts the devices' workers, from the spare where one stands by; keeps the spare.
 
-    `cards` are the UUIDs of the cards that it may have to take over; `prepare` says what it should
-    build ahead meanwhile. `tell` is called with what people should read.
+    `devices` are those that it may have to take over; `prepare` says what it should build ahead
+    meanwhile. `holds` is called with its process number when it opens a device ahead, and with None
+    once it no longer stands by; `tell` with what people should read.
     """
 
     def __init__(
         self,
         log_folder: Path,
         threads: int,
-        cards: tuple[str, ...],
+        devices: tuple[DeviceConfig, ...],
         log: logging.Logger,
         *,
         prepare: Callable[[], Prepare] | None = None,
         compilation: Compilation = UNCOMPILED,
+        holds: Callable[[int | None], None] = lambda pid: None,
         tell: Callable[[str], None] = lambda text: None,
         pauses_s: tuple[float, ...] = _PAUSES_S,
         retry_s: float = _RETRY_S,
@@ -49,14 +54,17 @@ class SpareWorker:
     ) -> None:
         self._log_folder = log_folder
         self._threads = threads
-        self._cards = cards
+        self._cards = tuple(each.gpu_uuid for each in devices if each.gpu_uuid)
+        self._is_alone = len(devices) == 1
         self._log = log
         self._prepare = prepare
         self._compilation = compilation
+        self._holds = holds
         self._tell = tell
         self._pauses_s = pauses_s
         self._retry_s = retry_s
         self._rest_s = rest_s
+        self._opens: tuple[DeviceConfig, int] | None = None
         self._standing_by: WorkerProcess | None = None
         self._stands_by = asyncio.Event()
         self._is_time = asyncio.Event()
@@ -88,7 +96,8 @@ class SpareWorker:
         self._taken.set()
         with anyio.CancelScope(shield=True):
             await self._let_go.wait()  # until nobody else reads from it
-        worker.take_over(device, log_folder, context_bytes)
+        if not worker.opens:
+            worker.take_over(device, log_folder, context_bytes)
         return worker
 
     async def start_fresh(
@@ -104,11 +113,15 @@ class SpareWorker:
         return self._standing_by.pid
 
     async def taken(self) -> None:
-        """Waits until the process that stands by opens a device."""
+        """Waits until the process that stands by is to take a device over."""
         await self._taken.wait()
 
-    def worker_is_ready(self) -> None:
+    def worker_is_ready(self, device: DeviceConfig, report: Ready) -> None:
         """A device's worker has begun to work: now a spare may be prepared."""
+        large = bool(device.gpu_uuid) and report.total_bytes >= _LARGE_CARD_BYTES
+        if self._is_alone and large and self._opens is None:
+            # The first worker's figure: one that was told it counts it as its own.
+            self._opens = device, report.memory.ours_bytes
         self._is_time.set()
 
     async def run(self) -> None:
@@ -152,6 +165,10 @@ class SpareWorker:
             if isinstance(report, StandingBy):
                 if self._prepare is not None:
                     worker.send(self._prepare())
+                if self._opens is not None:
+                    device, context_bytes = self._opens
+                    worker.take_over(device, self._log_folder, context_bytes)
+                    self._holds(worker.pid)
                 self._standing_by = worker
                 self._stands_by.set()
                 if self.problem:
@@ -161,6 +178,7 @@ class SpareWorker:
         finally:
             self._standing_by = None
             self._stands_by.clear()
+            self._holds(None)
             if not self._taken.is_set():
                 with anyio.CancelScope(shield=True):
                     reason = await worker.end()

@@ -77,6 +77,8 @@ class WorkerProcess:
         self._log_path = log_path
         self._log_path_then = log_path
         self._broke_protocol = ""
+        self.opens = False
+        """Whether it stood by and was told which device to open."""
 
     @classmethod
     async def start(
@@ -152,6 +154,7 @@ class WorkerProcess:
     def take_over(self, device: DeviceConfig, log_folder: Path, context_bytes: int = 0) -> None:
         """Lets a process that stands by open this device, while its last worker may still be going.
         `context_bytes` is what that one held of it at first (0: not known)."""
+        self.opens = True
         self._log_path_then = _log_path(log_folder, device)
         self.send(
             TakeOver(
