@@ -114,6 +114,17 @@ class Room:
             used = sum(card.used_bytes for card in gpus())
             same, before = (same + 1 if used == before else 0), used
 
+    async def pooled(self) -> None:
+        """Wait until the pool has all that is to come into it: what was in the page cache comes
+        there only after it is on the card."""
+        used_bytes, complete_bytes = 1, 0
+        async with asyncio.timeout(_WAIT_S):
+            while used_bytes != complete_bytes:
+                await asyncio.sleep(_READING_S)
+                pool = self.runtime.pool.state()
+                used_bytes = pool.used_bytes
+                complete_bytes = sum(part.size_bytes for part in pool.parts)
+
     def ready(self, model: str, device: str = "") -> bool:
         return any(
             slot.model == model and slot.state is SlotState.READY and device in ("", slot.device)

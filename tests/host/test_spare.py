@@ -175,7 +175,7 @@ def test_on_a_large_card_that_is_alone_the_spare_opens_it_while_it_stands_by(pro
 def test_elsewhere_the_spare_touches_no_device_before_it_takes_one_over(
     devices, total_gb, processes, tmp_path
 ):
-    """Half a gigabyte of a small card is much, and of several cards nobody knows which it will be."""
+    """Half a gigabyte of a small card is much; of several cards nobody knows which it will be."""
     holders = []
 
     async def scenario(keeper, keeping):

@@ -66,12 +66,11 @@ _LEARNED_S = 5.0
 class RuntimeSettings(msgspec.Struct, frozen=True):
     """How a runtime is set up. `threads` is the number of CPU threads per worker (0: its own
     choice), `keep` says what is kept of ended jobs, `journal` where they are noted (None: in the
-    data folder). `pool_bytes` is the
-    weight pool's budget (None: half of the memory that is available at the start; 0: no pool),
-    `spare_worker` whether a process stands by for a worker that dies. A worker that gives no sign
-    of life for `silence_limit_s` is ended (0: never). `compiler` makes models' blocks faster
-    ("auto": on cards; "off"); it is ended when it gets no further within `compile_limit_s`
-    (0: never)."""
+    data folder). `pool_bytes` is the weight pool's budget (None: half of the memory that is
+    available at the start; 0: no pool), `spare_worker` whether a process stands by for a worker
+    that dies. A worker that gives no sign of life for `silence_limit_s` is ended (0: never).
+    `compiler` makes models' blocks faster ("auto": on cards; "off"); it is ended when it gets no
+    further within `compile_limit_s` (0: never)."""
 
     devices: tuple[DeviceConfig, ...]
     data_folder: Path
@@ -117,7 +116,8 @@ class Runtime:
         self.worker_versions: dict[str, dict[str, str]] = {}
         devices = tuple(device.id for device in settings.devices)
         self.configured_policy = self.policy = Policy.of(settings.conductor)
-        self.kept = Kept(settings.data_folder, self.policy, [*self.device_names.values()], self._log)
+        names = tuple(self.device_names.values())
+        self.kept = Kept(settings.data_folder, self.policy, names, self._log)
         self._conductor = Conductor(settings.conductor, devices, self.kept.read_learned())
         journal = settings.journal or settings.data_folder / "journal.sqlite3"
         accounts = self._conductor.accounts

@@ -2,8 +2,8 @@
 
 Importing the libraries takes seconds, from a cold disk many. The spare has done that. To open a
 card takes most of a second, or two beside the end of its last worker. So where there is one device,
-a card so large that half a gigabyte of it is little, the spare opens it while it stands by. Elsewhere
-it touches no card before it takes a device over, and opens it while the last worker goes.
+a card so large that half a gigabyte of it is little, the spare opens it while it stands by.
+Elsewhere it touches no card before it takes a device over, and opens it while the last worker goes.
 """
 
 import asyncio
