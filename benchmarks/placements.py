@@ -3,7 +3,8 @@
 `python -m benchmarks.placements --folder FOLDER --part PART` takes the model `large` that the
 switching benchmark's `switching_models` writes: SD3.5-Large's shape with random weights. The parts:
 
-- `ours`: every rung and 25 to 100 % of the denoiser's blocks streamed, in one process;
+- `ours`: every rung and 25 to 100 % of the denoiser's blocks streamed, in one process (`--only
+  NAME`: the resident one and some of them);
 - `compiled`: resident and half streamed with compiled blocks, and how long compiling them takes;
 - `second`: blocks and text encoders in a second card's memory, against the host's;
 - `peers`: other libraries (`--only NAME` some of them), each in a process of its own;
@@ -43,11 +44,13 @@ SMALL_CARDS = (0.0, 0.02)
 SHARES = (0.25, 0.5, 0.75, 1.0)
 
 
-def ours(bench: Bench) -> None:
+def ours(bench: Bench, only: str) -> None:
     """Every rung in turn, in place."""
     worker = loader(bench)
     limits: Limits | None = None
     for name, placement in _rungs(worker, bench):
+        if limits and only not in name:
+            continue
         started = time.perf_counter()
         model = load(worker, bench, placement)
         bench.add(shown(f"{name}, getting there", time.perf_counter() - started, "s"))
@@ -129,7 +132,7 @@ def measure(bench: Bench, options: argparse.Namespace, folder: Path) -> None:
     """The part that was asked for."""
     match options.part:
         case "ours":
-            ours(bench)
+            ours(bench, options.only)
         case "compiled":
             _compiled(bench)
         case "second":
@@ -147,7 +150,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Measure the rungs of the placement ladder")
     parser.add_argument("--folder", type=Path, default=Path("models"))
     parser.add_argument("--part", choices=[*PARTS, "together"], required=True)
-    parser.add_argument("--only", default="", help="of the peers, those with this in their name")
+    parser.add_argument("--only", default="", help="rungs or peers with this in their name")
     parser.add_argument("--card", type=float, nargs="*", help="sizes of simulated cards in GB")
     parser.add_argument("--jobs", type=int, default=100, help="random jobs on each card")
     parser.add_argument("--steps", type=int, default=28)
