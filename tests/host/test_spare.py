@@ -313,9 +313,13 @@ def test_the_spare_takes_the_place_of_a_worker_that_died_and_weights_outlive_it(
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not gpu_readings.gpus(), reason="this machine has no NVIDIA GPU")
-def test_the_spare_touches_no_card_before_it_takes_over(tmp_path):
+@pytest.mark.parametrize("alone", [True, False])
+def test_the_spare_takes_a_card_over_and_touches_none_before_where_there_is_another_device(
+    alone, tmp_path
+):
     (card, *_) = find_devices(["auto"])
-    settings = RuntimeSettings((card,), tmp_path, spare_worker=True)
+    devices = (card,) if alone else (card, DEVICE)
+    settings = RuntimeSettings(devices, tmp_path, spare_worker=True)
     runtime = Runtime(settings, Catalogue(tmp_path / "models.toml", default_dtype="bfloat16"))
 
     async def scenario():
@@ -326,7 +330,7 @@ def test_the_spare_touches_no_card_before_it_takes_over(tmp_path):
             await until_ready(runtime, "shapes")
             standing_by = await runtime.spare.stands_by()
             assert uses_cuda(supervisor.pid)
-            assert not uses_cuda(standing_by)
+            assert alone or not uses_cuda(standing_by)
             os.kill(supervisor.pid, signal.SIGKILL)
             await until_ready(runtime, "shapes", ready=False)
             runtime.load("shapes")
