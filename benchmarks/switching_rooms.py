@@ -21,6 +21,7 @@ from benchmarks.switching_peers import digest
 from benchmarks.switching_run import FEW_STEPS, Run
 from workshop_gpu.conductor.settings import Settings
 from workshop_gpu.conductor.states import JobState
+from workshop_gpu.host import host_memory
 from workshop_gpu.host.gpu_readings import gpus
 
 _ROOM_FOR = 1.5
@@ -167,6 +168,7 @@ async def _come_beside(run: Run, room: Room, other: str, factor: float, limit_s:
         leave.append(await room.evict(coming))
         await room.settled()
         come.append(await room.load(coming))
+    print("each comes:", *(f"{each:.3f} s" for each in come), flush=True)
     run.add(f"large ↔ {other}, both fit: one comes", statistics.median(come), factor, limit_s)
     run.add(f"large ↔ {other}, both fit: one leaves", statistics.median(leave))
 
@@ -174,7 +176,11 @@ async def _come_beside(run: Run, room: Room, other: str, factor: float, limit_s:
 def _note_pool(run: Run, room: Room, of: str) -> None:
     pool = room.runtime.pool.state()
     used, budget = pool.used_bytes / 1e9, pool.budget_bytes / 1e9
-    run.found.notes.append(f"The pool of {of}: {used:.3g} of {budget:.3g} GB.")
+    free = host_memory.read().available_bytes / 1e9
+    run.note(
+        f"The pool of {of}: {used:.3g} of {budget:.3g} GB; {free:.3g} GB of the machine are free. "
+        f"{pool.problem}".strip()
+    )
 
 
 def _note_disk(run: Run) -> None:
@@ -233,7 +239,7 @@ async def _killed(run: Run, room: Room) -> None:
         median_s = statistics.median(each)
         run.add(f"worker killed, {what}", median_s, 3 if what == _NEXT_STARTS else 0)
     worst_s = max(found[_NEXT_STARTS])
-    run.found.notes.append(f"Worker killed, {_NEXT_STARTS}: {worst_s:.2f} s at the most.")
+    run.note(f"Worker killed, {_NEXT_STARTS}: {worst_s:.2f} s at the most.")
     await _compare(run, room)
 
 

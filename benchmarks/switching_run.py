@@ -115,4 +115,9 @@ class Run:
             self.found.rows.append(shown(name, value_s, "s", limit))
 
     def add_gb(self, name: str, size_bytes: float) -> None:
+        print(f"{name}: {size_bytes / 1e9:.1f} GB", flush=True)
         self.found.rows.append(shown(name, size_bytes / 1e9, "GB"))
+
+    def note(self, text: str) -> None:
+        print(text, flush=True)
+        self.found.notes.append(text)

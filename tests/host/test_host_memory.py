@@ -39,8 +39,12 @@ def test_the_narrowest_group_around_this_process_counts(tmp_path):
     write(tmp_path, "sys/fs/cgroup/slurm/job/memory.current", f"{3 * GB}\n")
     write(tmp_path, "sys/fs/cgroup/slurm/memory.max", f"{16 * GB}\n")
     write(tmp_path, "sys/fs/cgroup/slurm/memory.current", f"{10 * GB}\n")
-    write(tmp_path, "sys/fs/cgroup/slurm/memory.stat", f"anon 1\ninactive_file {2 * GB}\n")
-    assert read(tmp_path) == (16, 8)
+    write(
+        tmp_path,
+        "sys/fs/cgroup/slurm/memory.stat",
+        f"anon 1\ninactive_file {2 * GB}\nactive_file {1 * GB}\n",
+    )
+    assert read(tmp_path) == (16, 9)
 
 
 @pytest.mark.usefixtures("machine")
@@ -57,8 +61,12 @@ def test_the_older_kind_of_group_counts_too(tmp_path):
     folder = "sys/fs/cgroup/memory/job"
     write(tmp_path, f"{folder}/memory.limit_in_bytes", f"{20 * GB}\n")
     write(tmp_path, f"{folder}/memory.usage_in_bytes", f"{5 * GB}\n")
-    write(tmp_path, f"{folder}/memory.stat", f"total_inactive_file {1 * GB}\n")
-    assert read(tmp_path) == (20, 16)
+    write(
+        tmp_path,
+        f"{folder}/memory.stat",
+        f"total_inactive_file {1 * GB}\ntotal_active_file {2 * GB}\n",
+    )
+    assert read(tmp_path) == (20, 18)
 
 
 @pytest.mark.usefixtures("machine")

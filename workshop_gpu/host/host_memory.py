@@ -10,7 +10,8 @@ _ROOT = Path("/")
 
 
 class HostMemory(msgspec.Struct, frozen=True):
-    """`total_bytes` the server may use at most, and what of it is free or can be freed at once."""
+    """`total_bytes` the server may use at most, and what of it is free or can be freed at once: the
+    page cache is, also what was read more than once, as model files are."""
 
     total_bytes: int
     available_bytes: int
@@ -42,10 +43,10 @@ def _limits(root: Path) -> Iterator[_Limit]:
         controllers, _, path = rest.partition(":")
         groups = root / "sys/fs/cgroup"
         if number == "0" and not controllers:
-            names = ("memory.max", "memory.current", "inactive_file")
+            names = ("memory.max", "memory.current", "")
         elif "memory" in controllers.split(","):
             groups = groups / "memory"
-            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
         else:
             continue
         inside = groups / path.strip().lstrip("/")
@@ -55,15 +56,15 @@ def _limits(root: Path) -> Iterator[_Limit]:
                 yield from _limit(folder, *names)
 
 
-def _limit(folder: Path, limit_name: str, used_name: str, cache_name: str) -> Iterator[_Limit]:
+def _limit(folder: Path, limit_name: str, used_name: str, prefix: str) -> Iterator[_Limit]:
     limit, used = _text(folder / limit_name).strip(), _text(folder / used_name).strip()
     if not limit.isdigit() or not used.isdigit():  # "max", or no such group
         return
     cached = 0
     for line in _text(folder / "memory.stat").splitlines():
         name, _, value = line.partition(" ")
-        if name == cache_name and value.isdigit():
-            cached = int(value)
+        if name in (f"{prefix}inactive_file", f"{prefix}active_file") and value.isdigit():
+            cached += int(value)
     free_bytes = int(limit) - int(used) + cached
     yield _Limit(int(limit), max(0, free_bytes))
 
