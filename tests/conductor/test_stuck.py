@@ -85,6 +85,32 @@ def test_a_reading_of_nothing_at_all_is_not_believed_while_models_are_there() ->
     assert made.free_gb() == free_gb
 
 
+def test_a_reading_of_nothing_is_believed_where_all_models_have_nothing_there() -> None:
+    """Else what the driver said before that keeps the room for good."""
+    made = stage(laddered(memory=MemorySettings(placement="staged-all")))
+    made.submit("large")
+    loaded(made)
+    made.answer()
+    made.foreign(70)
+    waits = made.submit("large")
+    assert not made.orders
+    made.tell(events.MemoryRead("gpu0", 0, 0))
+    assert made.order() == f"run {waits}"
+
+
+def test_a_job_reserves_nothing_where_its_model_has_no_room_with_what_it_must_leave_free() -> None:
+    """As a whole it would fit there, but for that."""
+    careful = laddered("small", MemorySettings(min_free_bytes=10 * GB))
+    made = stage(careful, model("a", 6), model("b", 6), devices=("gpu0", "gpu1"))
+    made.ready("gpu0", 24.0, foreign_gb=20.0)
+    made.ready("gpu1", 10.0)
+    made.load("a", device="gpu1")
+    made.later(60.0)
+    made.submit("small", "bob")
+    made.submit("b", "cleo")
+    assert made.order("gpu1") == "evict a"
+
+
 def test_an_idle_model_that_climbs_is_not_kept_warm_for_longer() -> None:
     made = stage(msgspec.structs.replace(laddered(), keep_warm_s=60.0), gb=48)
     made.foreign(36)
