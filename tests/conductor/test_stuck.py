@@ -282,3 +282,22 @@ def test_a_reservation_does_not_wait_behind_a_job_that_has_no_room(what: str) ->
     made.tell(events.ReservationAsked("room", "bob", "kernel-bob", 8 * GB, None, 60.0))
     assert made.conductor.reservation("room", made.now).state.value == "granted"
     assert made.state(stuck) == "queued"
+
+
+def test_a_reservation_does_not_wait_behind_a_job_where_only_others_of_its_model_can_run() -> None:
+    """The card that is large enough for the rung that it names is full of strangers; on the other
+    one the same model draws all the time."""
+    made = stage(laddered("middle"), devices=("gpu0", "gpu1"))
+    made.ready("gpu0", 24.0, foreign_gb=22.0)
+    made.ready("gpu1", 10.0)
+    made.submit("middle", "cleo")
+    loaded(made, "gpu1")
+    named = msgspec.structs.replace(made.job_submitted("middle", "ada"), placement="resident")
+    made.tell(named)
+    made.tell(events.ReservationAsked("room", "bob", "kernel-bob", 8 * GB, "gpu1", 600.0))
+    made.submit("middle", "cleo")
+    made.answer("gpu1")
+    assert made.order("gpu1") == "evict middle"
+    made.answer("gpu1")
+    assert made.conductor.reservation("room", made.now).state.value == "granted"
+    assert made.state(named.job) == "queued"

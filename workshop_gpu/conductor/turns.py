@@ -6,7 +6,7 @@ to load, or where the job will be drawn elsewhere: its model is ready or on its 
 more copy would not be worth it. Where it could, it goes first.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from workshop_gpu.conductor.coming import can_come_to
 from workshop_gpu.conductor.fairness import Reason, rank
@@ -15,7 +15,7 @@ from workshop_gpu.conductor.loading import another_is_worth_it_for
 from workshop_gpu.conductor.look import Look
 from workshop_gpu.conductor.planning import has_rung_on, least_bytes, must_borrow, size_of
 from workshop_gpu.conductor.queue import Key
-from workshop_gpu.conductor.records import Device, Job, Reservation, State
+from workshop_gpu.conductor.records import Device, Job, Reservation, Slot, State
 from workshop_gpu.conductor.shapes import others
 from workshop_gpu.conductor.states import DeviceState, SlotState
 
@@ -60,9 +60,15 @@ def _usable(look: Look, job: Job, names: set[str]) -> set[str]:
     """Which of the devices the job could use: to be drawn there, or for the part of its model that
     must lie on another than its own."""
     state, model, size = look.state, job.model, size_of(job)
-    there = {*look.making_room(model)}
-    there |= {slot.device for slot in state.slots(model, SlotState.LOADING, SlotState.READY)}
-    drawn_on = names & there if _is_enough(look, job) else names
+    coming = {*look.making_room(model)}
+    coming |= {slot.device for slot in state.slots(model, SlotState.LOADING)}
+    ready = [
+        slot
+        for slot in state.slots(model, SlotState.READY)
+        if can_come_to(look.room, state, look.now, job, state.devices[slot.device])
+    ]
+    there = coming | {slot.device for slot in ready}
+    drawn_on = names & there if _is_enough(look, job, ready, coming) else names
     needed = least_bytes(state, model, size)
     stays = there if model not in state.without_room else set[str]()
 
@@ -93,18 +99,12 @@ def _left_bytes(state: State, device: Device, model: str) -> int:
     return ledger.most_bytes - ledger.foreign_bytes - sum(map(ledger.weights_bytes, pinned))
 
 
-def _is_enough(look: Look, job: Job) -> bool:
-    """Whether devices have the job's model, or prepare it, and one more copy is not worth it."""
-    state, model = look.state, job.model
+def _is_enough(look: Look, job: Job, ready: Sequence[Slot], coming: set[str]) -> bool:
+    """Whether devices have the job's model so that it can run, or prepare it, and one more copy is
+    not worth it."""
     usable = {device.name for device in look.devices}
-    ready = [
-        slot
-        for slot in state.slots(model, SlotState.READY)
-        if slot.device in usable
-        and can_come_to(look.room, state, look.now, job, state.devices[slot.device])
-    ]
-    coming = {slot.device for slot in state.slots(model, SlotState.LOADING)}
-    coming = (coming | {*look.making_room(model)}) & usable
+    ready = [slot for slot in ready if slot.device in usable]
+    coming = coming & usable
     if not (ready or coming):
         return False
     return not another_is_worth_it_for(look, job, ready, len(coming))
