@@ -30,7 +30,20 @@ def scaled(scale: float) -> tuple[RoleBytes, ...]:
     )
 
 
-SIZES = {"large": LARGE, "twin": LARGE, "middle": scaled(0.4), "small": scaled(0.15)}
+# Its text encoders have no blocks: they come as a whole.
+BLOCKLESS = (
+    RoleBytes(ENCODERS, 4_000_000_000),
+    RoleBytes(DENOISER, 16_000_000_000, (1_000_000_000,) * 16),
+    RoleBytes(VAE, 1_000_000_000),
+)
+
+SIZES = {
+    "large": LARGE,
+    "twin": LARGE,
+    "middle": scaled(0.4),
+    "small": scaled(0.15),
+    "blockless": BLOCKLESS,
+}
 
 
 def laddered(name: str = "large", memory: MemorySettings | None = None) -> events.ModelFacts:

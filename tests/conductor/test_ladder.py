@@ -12,7 +12,7 @@ from tests.conductor.laddered import laddered, loaded, notices, ordered, out_of_
 from tests.conductor.staging import GB, MEGAPIXEL, stage
 from workshop_gpu.conductor import effects, events
 from workshop_gpu.conductor.errors import ErrorReport, ModelTooLarge, rounded_down, rounded_up
-from workshop_gpu.conductor.rungs import RESIDENT
+from workshop_gpu.conductor.rungs import ENCODERS, RESIDENT, VAE, Placement
 
 
 def test_a_model_that_fits_is_loaded_as_a_whole() -> None:
@@ -100,6 +100,19 @@ def test_each_rung_is_tried_once_and_then_the_numbers_are_the_answer(
     numbers = f"at least {rounded_up(needed)}, and no more than {rounded_down(room)} can be had"
     assert numbers in error.message
     assert not any("load" in order for order in made.orders_of("gpu0"))
+
+
+def test_after_part_of_the_denoiser_was_streamed_it_is_drawn_with_all_of_it_streamed() -> None:
+    """The two rungs place the same things in the same places; the one is tried after the other."""
+    made = stage(laddered("blockless"), gb=24)
+    made.foreign(8.0)
+    job = made.submit("blockless")
+    for _ in range(2):
+        loaded(made)
+        out_of_memory(made, "denoise", job)
+    assert ordered(made) == Placement(staged=(ENCODERS, VAE), streamed_bytes=16 * GB)
+    loaded(made)
+    assert made.order() == f"run {job}"
 
 
 def test_a_batch_that_ran_out_of_memory_comes_back_smaller() -> None:

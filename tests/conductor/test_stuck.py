@@ -85,6 +85,32 @@ def test_a_reading_of_nothing_at_all_is_not_believed_while_models_are_there() ->
     assert made.free_gb() == free_gb
 
 
+def test_a_reading_of_nothing_is_believed_where_all_models_have_nothing_there() -> None:
+    """Else what the driver said before that keeps the room for good."""
+    made = stage(laddered(memory=MemorySettings(placement="staged-all")))
+    made.submit("large")
+    loaded(made)
+    made.answer()
+    made.foreign(70)
+    waits = made.submit("large")
+    assert not made.orders
+    made.tell(events.MemoryRead("gpu0", 0, 0))
+    assert made.order() == f"run {waits}"
+
+
+def test_a_job_reserves_nothing_where_its_model_has_no_room_with_what_it_must_leave_free() -> None:
+    """As a whole it would fit there, but for that."""
+    careful = laddered("small", MemorySettings(min_free_bytes=10 * GB))
+    made = stage(careful, model("a", 6), model("b", 6), devices=("gpu0", "gpu1"))
+    made.ready("gpu0", 24.0, foreign_gb=20.0)
+    made.ready("gpu1", 10.0)
+    made.load("a", device="gpu1")
+    made.later(60.0)
+    made.submit("small", "bob")
+    made.submit("b", "cleo")
+    assert made.order("gpu1") == "evict a"
+
+
 def test_an_idle_model_that_climbs_is_not_kept_warm_for_longer() -> None:
     made = stage(msgspec.structs.replace(laddered(), keep_warm_s=60.0), gb=48)
     made.foreign(36)
@@ -256,3 +282,22 @@ def test_a_reservation_does_not_wait_behind_a_job_that_has_no_room(what: str) ->
     made.tell(events.ReservationAsked("room", "bob", "kernel-bob", 8 * GB, None, 60.0))
     assert made.conductor.reservation("room", made.now).state.value == "granted"
     assert made.state(stuck) == "queued"
+
+
+def test_a_reservation_does_not_wait_behind_a_job_where_only_others_of_its_model_can_run() -> None:
+    """The card that is large enough for the rung that it names is full of strangers; on the other
+    one the same model draws all the time."""
+    made = stage(laddered("middle"), devices=("gpu0", "gpu1"))
+    made.ready("gpu0", 24.0, foreign_gb=22.0)
+    made.ready("gpu1", 10.0)
+    made.submit("middle", "cleo")
+    loaded(made, "gpu1")
+    named = msgspec.structs.replace(made.job_submitted("middle", "ada"), placement="resident")
+    made.tell(named)
+    made.tell(events.ReservationAsked("room", "bob", "kernel-bob", 8 * GB, "gpu1", 600.0))
+    made.submit("middle", "cleo")
+    made.answer("gpu1")
+    assert made.order("gpu1") == "evict middle"
+    made.answer("gpu1")
+    assert made.conductor.reservation("room", made.now).state.value == "granted"
+    assert made.state(named.job) == "queued"

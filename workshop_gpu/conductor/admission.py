@@ -32,6 +32,7 @@ from workshop_gpu.conductor.planning import (
     TYPICAL,
     Size,
     has_ladder,
+    homes,
     least_bytes,
     size_asked,
     size_of,
@@ -41,6 +42,7 @@ from workshop_gpu.conductor.policy_rules import check_contradictions
 from workshop_gpu.conductor.reasons import tried_again
 from workshop_gpu.conductor.records import Device, Hold, Job, Slot, State
 from workshop_gpu.conductor.states import DeviceState, SlotState
+from workshop_gpu.conductor.swap_rules import check_homes
 
 _SIDE_STEP = 64
 
@@ -159,7 +161,8 @@ def _check_failures(state: State, model: str, size: Size, now: float) -> None:
     if not failures or state.has_slot(model, *_LIVE):
         return
     failed = {slot.device for slot in failures}
-    others = [d.ledger.most_bytes for d in usable_devices(state) if d.name not in failed]
+    homes_left = [each for each in homes(state, model, size) if each.name not in failed]
+    others = [each.ledger.most_bytes for each in homes_left if each.state is not DeviceState.LOST]
     if others and not never_fits(_needed_bytes(state, model, size), others):
         return
     last = max(failures, key=lambda slot: slot.since_s)
@@ -174,10 +177,12 @@ def _check_fits(state: State, model: str, size: Size) -> None:
     if not state.most_bytes:
         raise NoDevice(why_no_device(state))
     needed_bytes = _needed_bytes(state, model, size)
-    if never_fits(needed_bytes, state.most_bytes):
-        most_bytes = max(state.most_bytes)
-        fitting = _fitting_side(state, model, size, most_bytes)
-        raise ModelTooLarge(model, needed_bytes, most_bytes, fitting)
+    usable = [each for each in homes(state, model, size) if each.state is not DeviceState.LOST]
+    most_bytes = [each.ledger.most_bytes for each in usable]
+    if never_fits(needed_bytes, most_bytes):
+        largest_bytes = max(most_bytes)
+        fitting = _fitting_side(state, model, size, largest_bytes)
+        raise ModelTooLarge(model, needed_bytes, largest_bytes, fitting)
 
 
 def _needed_bytes(state: State, model: str, size: Size) -> int:
@@ -239,18 +244,25 @@ def wish_verdict(state: State, name: str) -> ErrorReport | None:
         return None
     if model.facts.problem:
         return ModelUnavailable(name, model.facts.problem).report()
-    if not can_be_placed(state, name, TYPICAL):
-        try:
-            check_memory(state, name, TYPICAL)
-        except InvalidPlacement as refusal:
-            return refusal.report()
+    try:
+        _check_placing(state, name, TYPICAL)
+    except InvalidPlacement as refusal:
+        return refusal.report()
     needed_bytes = _needed_bytes(state, name, TYPICAL)
-    most_bytes = [each.ledger.most_bytes for each in state.devices.values() if not each.is_gone]
+    most_bytes = [each.ledger.most_bytes for each in homes(state, name, TYPICAL)]
     if not never_fits(needed_bytes, most_bytes):
         return None
     largest_bytes = max(most_bytes)
     fitting = _fitting_side(state, name, TYPICAL, largest_bytes)
     return ModelTooLarge(name, needed_bytes, largest_bytes, fitting).report()
+
+
+def _check_placing(state: State, model: str, size: Size) -> None:
+    """Of one that was let in: what the settings, or the devices that are gone, leave no rung for.
+    Raises InvalidPlacement."""
+    check_homes(state, model, size)
+    if not can_be_placed(state, model, size):
+        check_memory(state, model, size)
 
 
 def verdict(state: State, job: Job) -> ErrorReport | None:
@@ -265,19 +277,17 @@ def verdict(state: State, job: Job) -> ErrorReport | None:
         return ModelUnknown(job.model, _offered(state)).report()
     if model.facts.problem and not state.has_slot(job.model, *_LIVE):
         return ModelUnavailable(job.model, model.facts.problem).report()
+    size = size_of(job)
     try:
-        if not can_be_placed(state, job.model, size_of(job)):
-            check_memory(state, job.model, size_of(job))
-        check_manner(state, job.model, size_of(job))
+        _check_placing(state, job.model, size)
+        check_manner(state, job.model, size)
     except (InvalidPlacement, NotRepeatable) as refusal:
         return refusal.report()
-    failures = [*state.slots(job.model, SlotState.FAILED)]
-    needed_bytes = _needed_bytes(state, job.model, size_of(job))
-    if not failures and state.most_bytes and not never_fits(needed_bytes, state.most_bytes):
-        return None
-    there = [each for each in state.devices.values() if not each.is_gone]
+    there = homes(state, job.model, size)
     if not there:
         return NoDevice(why_no_device(state)).report()
+    failures = [*state.slots(job.model, SlotState.FAILED)]
+    needed_bytes = _needed_bytes(state, job.model, size)
     failed = {slot.device for slot in failures}
     most_bytes = [each.ledger.most_bytes for each in there if each.name not in failed]
     if most_bytes and not never_fits(needed_bytes, most_bytes):

@@ -8,10 +8,16 @@ from workshop_gpu.conductor.admission import check_offered, usable_devices, why_
 from workshop_gpu.conductor.compiled import Blocks, blocks_of
 from workshop_gpu.conductor.errors import DeviceUnknown, NoDevice, gigabytes
 from workshop_gpu.conductor.ladder import AUTO, RUNGS
-from workshop_gpu.conductor.lending import kind_of
 from workshop_gpu.conductor.memory_rules import check_memory
 from workshop_gpu.conductor.planner import Plan, Question, best, plan_all, speeds_in
-from workshop_gpu.conductor.planning import Size, has_ladder, question_for, room_on, rungs_for
+from workshop_gpu.conductor.planning import (
+    Size,
+    has_ladder,
+    kind_of,
+    question_for,
+    room_on,
+    rungs_for,
+)
 from workshop_gpu.conductor.records import Device, State
 from workshop_gpu.conductor.rungs import RESIDENT, SLICED, TILED, Placement
 from workshop_gpu.conductor.states import SlotState
@@ -97,7 +103,7 @@ def explain(state: State, model: str, size: Size, device_name: str | None = None
     own_bytes = device.ledger.leaving_bytes((model,)) if ready else 0
     question = question_for(state, model, size, device.ledger.free_bytes + own_bytes, device)
     if not question.source:
-        question = _with_neighbour(state, model, device, question)
+        question = _with_neighbour(state, model, size, device, question)
     whole = RUNGS[:1]
     ladder = has_ladder(state, model)
     allowed = rungs_for(state.models[model].facts.memory, size.placement) if ladder else whole
@@ -130,10 +136,12 @@ def explain(state: State, model: str, size: Size, device_name: str | None = None
     )
 
 
-def _with_neighbour(state: State, model: str, device: Device, question: Question) -> Question:
+def _with_neighbour(
+    state: State, model: str, size: Size, device: Device, question: Question
+) -> Question:
     """What another device could do for the model, if its settings named that one."""
     rooms = [
-        (room_on(state, each, device, model), each.name)
+        (room_on(state, each, device, model, size), each.name)
         for each in usable_devices(state)
         if each is not device and kind_of(each.name) == kind_of(device.name)
     ]

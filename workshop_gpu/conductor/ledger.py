@@ -135,7 +135,7 @@ class Ledger:
         """
         self._change()
         nonsense = used_bytes < ours_bytes or ours_bytes < 0
-        blind = ours_bytes == 0 and bool(self._weights)
+        blind = ours_bytes == 0 and self._weights.bytes > 0
         if nonsense or blind or not self.total_bytes:
             return False
         before = self._foreign.named(), self._cache_bytes

@@ -7,7 +7,6 @@ pinned; else they leave.
 """
 
 from collections.abc import Iterable, Sequence
-from string import digits
 from typing import TYPE_CHECKING
 
 from workshop_gpu.conductor.orders import Evict, Load, Order
@@ -18,6 +17,7 @@ from workshop_gpu.conductor.planning import (
     TYPICAL,
     Size,
     encoders_of,
+    kind_of,
     missing_elsewhere_bytes,
     roles_of,
     size_of,
@@ -30,11 +30,6 @@ from workshop_gpu.conductor.states import SlotState
 
 if TYPE_CHECKING:
     from workshop_gpu.conductor.look import Look
-
-
-def kind_of(device: str) -> str:
-    """Of "cuda:1" "cuda:": only devices of one kind lend to each other."""
-    return device.rstrip(digits)
 
 
 def unseen(state: State, device: Device) -> frozenset[str]:
@@ -178,18 +173,21 @@ def call_back(look: "Look") -> Order | None:
 
 
 def _room_elsewhere(look: "Look") -> Evict | None:
-    """Where all rungs of a waiting job's model take memory of another device, idle models leave
+    """Where all rungs that a waiting job may take need memory of another device, idle models leave
     that one for it."""
     state = look.state
     for model in state.queue.models():
-        if state.has_slot(model, SlotState.LOADING, SlotState.READY, SlotState.LEAVING):
-            continue
-        job = state.queue.first_of(model)
         swap = state.devices.get(state.models[model].facts.memory.swap_device)
         if swap is None or swap not in look.devices:
             continue
+        if state.has_slot(model, SlotState.LOADING, SlotState.LEAVING):
+            continue
+        job = state.queue.first_of(model)
+        ready = [state.devices[slot.device] for slot in state.slots(model, SlotState.READY)]
+        if not all(missing_elsewhere_bytes(state, model, size_of(job), each) for each in ready):
+            continue
         claim, placing = look.claim(job), Placing.for_job(state, look.now, job)
-        for device in look.open(model):
+        for device in (*ready, *look.open(model)):
             missing = missing_elsewhere_bytes(state, model, size_of(job), device)
             if not missing or not look.room.later(device, claim, placing.least_bytes(device)):
                 continue

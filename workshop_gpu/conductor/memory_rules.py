@@ -29,7 +29,7 @@ from workshop_gpu.conductor.rungs import (
     manner_in_words,
 )
 from workshop_gpu.conductor.states import DeviceState
-from workshop_gpu.conductor.swap_rules import check_swap_device, check_swap_room
+from workshop_gpu.conductor.swap_rules import check_homes, check_swap_device, check_swap_room
 
 _NOTHING_TO_STREAM = "it has no repeated blocks that could be streamed; choose another"
 
@@ -46,6 +46,7 @@ def check_memory(state: State, model: str, size: Size) -> None:
         return
     _check_sizes(state, model)
     _check_rungs(state, model, placement)
+    check_homes(state, model, size)
     check_swap_room(state, model, size)
     _check_any_rung(state, model, size)
     _check_cap(state, model, size)

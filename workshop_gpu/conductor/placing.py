@@ -68,21 +68,30 @@ class Placing:
 
     def least_bytes(self, device: Device) -> int:
         """What a job needs at the very least beyond what the model has on the device."""
-        state, model = self._state, self._model
-        own_bytes, stays = 0, True
-        if device.has(model, SlotState.READY):
-            slot = device.slots[model]
-            own_bytes = device.ledger.leaving_bytes((model,))
-            as_it_is = self.working_bytes(slot.placement)
-            stays = not self._has_ladder or self._kept(device, slot)
-        else:
-            as_it_is = self._as_a_whole(device)
+        slot = device.slots[self._model] if device.has(self._model, SlotState.READY) else None
         if not self._has_ladder:
-            return as_it_is
+            return self.working_bytes(slot.placement) if slot else self._as_a_whole(device)
+        anew_bytes = self._anew_bytes(device)
+        if slot is None or not self._kept(device, slot):
+            return anew_bytes
+        return min(self.working_bytes(slot.placement), anew_bytes)
+
+    def _anew_bytes(self, device: Device) -> int:
+        """The same, of the rungs that it may take there: more than the device has, where there is
+        none."""
+        state, model, none_bytes = self._state, self._model, device.ledger.total_bytes + 1
         if not has_rung_on(state, model, self._size, device):
-            return device.ledger.total_bytes + 1  # no room would ever do there
-        placed_anew = least_bytes(state, model, self._size) - own_bytes
-        return min(as_it_is, placed_anew) if stays else placed_anew
+            return none_bytes
+        found = allowed(plans(state, model, self._size, 0), self._all_steps(device))
+        return min((self._coming_bytes(device, plan) for plan in found), default=none_bytes)
+
+    def _coming_bytes(self, device: Device, plan: Plan) -> int:
+        """What the plan needs beyond what is there. A move brings what the model shares once more:
+        what is there stays with the others."""
+        there_bytes = device.ledger.leaving_bytes((self._model,))
+        if self._model not in device.slots and plan.placement == RESIDENT:
+            there_bytes = self._shared_bytes(device)
+        return plan.needed_bytes + self._memory.min_free_bytes - there_bytes
 
     @cached_property
     def fewest_bytes(self) -> int:
@@ -98,7 +107,7 @@ class Placing:
             return ask(self._as_a_whole(device))
         if ask(self.fewest_bytes) is None:
             return None
-        ways = self._ways(device, ask, own_bytes=0)
+        ways = self._ways(device, ask)
         return next(ways, None) if device.in_safe_mode else best(ways)
 
     def run(self, device: Device, ask: Ask) -> Option | None:
@@ -120,7 +129,7 @@ class Placing:
         if not moves:
             named = bool(self._size.placement or self._size.manner)
             return as_it_is if device.can_transfer and not named else None
-        ways = list(self._ways(device, ask, device.ledger.leaving_bytes((self._model,))))
+        ways = list(self._ways(device, ask))
         ways = [each for each in ways if each.placement not in (here, slot.asked)]
         if as_it_is is not None and left:
             plan = plan_here(self._state, self._model, self._size, here, device)
@@ -130,9 +139,7 @@ class Placing:
 
     def alone(self, device: Device, ask: Ask) -> Option | None:
         """The best way to place a model that is ready so that it has nothing on other devices."""
-        own_bytes = device.ledger.leaving_bytes((self._model,))
-        ways = self._ways(device, ask, own_bytes)
-        return best(each for each in ways if not each.placement.source)
+        return best(each for each in self._ways(device, ask) if not each.placement.source)
 
     def climb(self, device: Device, ask: Ask) -> Option | None:
         """The best way to place an idle model, where that is clearly better than it is now."""
@@ -197,23 +204,21 @@ class Placing:
         """Whether a picture that the job repeats comes out the same so."""
         return self._size.manner in ("", placement.manner)
 
-    def _ways(self, device: Device, ask: Ask, own_bytes: int) -> Iterator[Option]:
+    def _ways(self, device: Device, ask: Ask) -> Iterator[Option]:
         """Each rung for which there is room, or could be. As few bytes are streamed as what is
         free asks for; others leave only where a rung has no room at all without that. In safe
         mode the lowest come first, with as little on the device as can be."""
         state, memory = self._state, self._memory
+        own_bytes = device.ledger.leaving_bytes((self._model,))
         free = 0 if device.in_safe_mode else device.ledger.free_bytes + own_bytes
         steps = self._all_steps(device)
         found = allowed(
             plans(state, self._model, self._size, room_after(steps, free), device), steps
         )
-        # A move brings what it shares once more: what is there stays with the others.
-        shared = 0 if self._model in device.slots else self._shared_bytes(device)
         for plan in lowest_first(found) if device.in_safe_mode else found:
             if memory.max_vram_bytes and plan.needed_bytes > memory.max_vram_bytes:
                 continue
-            here = own_bytes + (shared if plan.placement == RESIDENT else 0)
-            option = ask(plan.needed_bytes + memory.min_free_bytes - here)
+            option = ask(self._coming_bytes(device, plan))
             if option is not None:
                 coming = max(0, plan.weights_bytes - own_bytes)
                 yield _placed(option, plan, self._cost_s(device, plan, option, coming))

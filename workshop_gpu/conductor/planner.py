@@ -13,7 +13,7 @@ from functools import lru_cache
 import msgspec
 
 from workshop_gpu.conductor.errors import gigabytes
-from workshop_gpu.conductor.ladder import PLANNED, Rung, Streams, rung_of
+from workshop_gpu.conductor.ladder import PLANNED, RUNGS, Rung, Streams, rung_of
 from workshop_gpu.conductor.rungs import (
     DENOISER,
     ENCODERS,
@@ -34,6 +34,7 @@ _SLICED_FACTOR = 1.3
 # Where two plans are as fast as the measurements can tell, the one that is higher up is taken.
 _AS_FAST = 1.02
 _CLEARLY_LESS = 0.97
+_WHOLE = tuple(rung for rung in RUNGS if rung.streams is Streams.ALL)
 
 
 class Phase(Enum):
@@ -89,7 +90,8 @@ class Plan(msgspec.Struct, frozen=True):
     `weights_bytes` stay on the device, buffers included; `working_bytes` come on top while a job
     runs, weights of that phase included. `peaks` are all bytes in each phase. `job_s` is expected
     for one job (or batch); `problem` says why it cannot be ("": it fits). `elsewhere_bytes` lie on
-    the placement's source, where `missing_elsewhere_bytes` are too few.
+    the placement's source, where `missing_elsewhere_bytes` are too few. `tried_as`: the rung that
+    counts as tried with it.
     """
 
     rung: Rung
@@ -102,6 +104,7 @@ class Plan(msgspec.Struct, frozen=True):
     missing_bytes: int = 0
     elsewhere_bytes: int = 0
     missing_elsewhere_bytes: int = 0
+    tried_as: str = ""
 
     @property
     def needed_bytes(self) -> int:
@@ -170,8 +173,9 @@ def plan_of(question: Question, placement: Placement, rung: Rung | None = None) 
     problem = f"{gigabytes(missing)} are missing" if missing else ""
     if not problem and missing_elsewhere:
         problem = f"{gigabytes(missing_elsewhere)} are missing on {placement.source}"
+    stands_on = rung or rung_of(placement) or Rung(placement.name, placement.name, placement)
     return Plan(
-        rung or rung_of(placement) or Rung(placement.name, placement.name, placement),
+        stands_on,
         placement,
         weights,
         working,
@@ -181,7 +185,17 @@ def plan_of(question: Question, placement: Placement, rung: Rung | None = None) 
         missing,
         elsewhere,
         missing_elsewhere,
+        _tried_as(question, stands_on, placement),
     )
+
+
+def _tried_as(question: Question, rung: Rung, placement: Placement) -> str:
+    """A rung that streams some of the denoiser is, where it streams all of it, the one that does so
+    in any case: the two cannot be told apart by what they place where."""
+    in_all = _role(question.roles, DENOISER).streamable_bytes(placement.buffer_bytes)
+    if 0 < in_all <= placement.streamed_bytes:
+        return next((each.name for each in _WHOLE if each.placement == rung.placement), rung.name)
+    return rung.name
 
 
 def elsewhere_bytes(roles: Iterable[RoleBytes], placement: Placement) -> int:
@@ -347,7 +361,7 @@ class Step(msgspec.Struct, frozen=True):
 
     def allows(self, plan: Plan) -> bool:
         """Whether the plan is worth trying after this: another rung, and less in that phase."""
-        return plan.rung.name != self.rung and plan.peaks[self.phase] < self.peak_bytes
+        return plan.tried_as != self.rung and plan.peaks[self.phase] < self.peak_bytes
 
 
 def room_after(steps: Sequence[Step], room_bytes: int) -> int:

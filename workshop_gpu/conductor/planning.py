@@ -5,6 +5,7 @@ what the instructor says of the model's memory.
 """
 
 from collections.abc import Iterator
+from string import digits
 from typing import NamedTuple
 
 import msgspec
@@ -141,7 +142,7 @@ def question_for(
         _speeds(estimates, model, size, bus, compiled=True) if compiled else plain,
         buffers_for(memory),
         buffer_bytes_for(memory),
-        *source_for(state, model, device),
+        *source_for(state, model, size, device),
         memory.virtual_vram_bytes,
         estimates.lacks(facts),
         plain if compiled else None,
@@ -158,13 +159,15 @@ def _speeds(
     return Speeds(step_s, bus_bytes_per_s, tuple(measured.items()), compiled)
 
 
-def source_for(state: State, model: str, device: Device | None = None) -> tuple[str, int, int]:
+def source_for(
+    state: State, model: str, size: Size, device: Device | None = None
+) -> tuple[str, int, int]:
     """The swap device that the model's settings name, what it has for the model, and what of the
     text encoders is there already for other models ("": it is none for a model on this device, or
     its worker does not see it yet). Without a device: what it could give at most."""
     name = state.models[model].facts.memory.swap_device
     swap = None if name in HOST else state.devices.get(name)
-    if swap is None:
+    if swap is None or swap.is_gone:
         return "", 0, 0
     if device is None:
         return name, swap.ledger.most_bytes, 0
@@ -172,18 +175,57 @@ def source_for(state: State, model: str, device: Device | None = None) -> tuple[
         return "", 0, 0
     encoders = encoders_of(state, model)
     there_bytes = swap.ledger.lent_to_others_bytes(device.name, model, encoders)
-    return name, room_on(state, swap, device, model), there_bytes
+    return name, room_on(state, swap, device, model, size), there_bytes
 
 
-def room_on(state: State, swap: Device, device: Device, model: str) -> int:
+def room_on(state: State, swap: Device, device: Device, model: str, size: Size) -> int:
     """What a device has now for a model of another one, with what the model alone has there
-    already. Nothing more while somebody waits for room there: it would be called back at once."""
+    already. Nothing more while somebody waits for room there: it would be called back at once. In
+    safe mode it has something only for a model that has no rung without: else the picture that
+    ends safe mode would never be drawn."""
+    must = must_borrow(state, model, size, device)
     closed = swap.name in state.closed or swap.state is not DeviceState.READY
-    if closed or device.in_safe_mode or swap.in_safe_mode:
+    if closed or ((device.in_safe_mode or swap.in_safe_mode) and not must):
         return 0
     there_bytes = swap.ledger.called_back_bytes(device.name, model)
-    free_bytes = 0 if _is_awaited(state, swap, model) else swap.ledger.free_bytes
+    free_bytes = 0 if _is_awaited(state, swap, model, must=must) else swap.ledger.free_bytes
     return max(0, free_bytes + there_bytes)
+
+
+def kind_of(device: str) -> str:
+    """Of "cuda:1" "cuda:": only devices of one kind lend to each other."""
+    return device.rstrip(digits)
+
+
+def must_borrow(state: State, model: str, size: Size, device: Device) -> bool:
+    """Whether, of the model's rungs, only those fit on the device that take memory of another."""
+    return bool(_borrowing(state, model, size, device))
+
+
+def _borrowing(state: State, model: str, size: Size, device: Device) -> list[Rung]:
+    """The rungs that fit there, if each of them takes memory of another device; else none."""
+    memory = state.models[model].facts.memory
+    if memory.swap_device in HOST:
+        return []
+    room_bytes = device.ledger.most_bytes - memory.min_free_bytes
+    lowest = plans(state, model, size, 0)
+    fitting = [plan.rung for plan in lowest if plan.needed_bytes <= room_bytes]
+    return fitting if all(rung.swaps for rung in fitting) else []
+
+
+def homes(state: State, model: str, size: Size) -> list[Device]:
+    """The devices that are not gone and on which the model could be placed for such a job, were
+    they large enough: one that it must borrow from is none, nor are the others without that."""
+    swap = state.models[model].facts.memory.swap_device
+    return [
+        device
+        for device in state.devices.values()
+        if not device.is_gone
+        and (
+            not must_borrow(state, model, size, device)
+            or (device.name != swap and kind_of(device.name) == kind_of(swap))
+        )
+    ]
 
 
 def wanted_models(state: State) -> Iterator[str]:
@@ -195,11 +237,14 @@ def wanted_models(state: State) -> Iterator[str]:
             yield name
 
 
-def _is_awaited(state: State, device: Device, but: str) -> bool:
+def _is_awaited(state: State, device: Device, but: str, *, must: bool) -> bool:
     """Whether the device has room for a model that should be ready, or whose jobs have been
-    overtaken for too long: then nobody else's weights come in between."""
+    overtaken for too long: then nobody else's weights come in between. Models that must borrow do
+    not wait for each other: two of them, each on the other's device, would for ever."""
     ever_bytes = look_at(state, device).ever_bytes
     for model in {*wanted_models(state), *state.queue.due_models()} - {but}:
+        if must and must_borrow(state, model, TYPICAL, device):
+            continue
         fits = least_bytes(state, model, TYPICAL) <= ever_bytes
         if fits and _may_come_to(state, device, model):
             return True
@@ -214,13 +259,12 @@ def _may_come_to(state: State, device: Device, model: str) -> bool:
 
 def has_rung_on(state: State, model: str, size: Size, device: Device) -> bool:
     """Whether the model has a rung there, or will once idle models have left: those that swap are
-    none on the swap device itself, nor while that is full of what stays."""
-    memory = state.models[model].facts.memory
-    rungs = rungs_for(memory, size.placement)
-    if not all(rung.swaps for rung in rungs):
+    none on the swap device itself, nor where that is not seen, nor while it is full of what
+    stays."""
+    if not must_borrow(state, model, size, device):
         return True
-    swap = state.devices.get(memory.swap_device)
-    if swap is None or swap is device:
+    swap = state.devices.get(state.models[model].facts.memory.swap_device)
+    if swap is None or swap is device or swap.name not in device.neighbours:
         return False
     may_come = look_at(state, swap).ever_bytes - max(0, swap.ledger.free_bytes)
     return missing_elsewhere_bytes(state, model, size, device) <= max(0, may_come)
@@ -229,8 +273,8 @@ def has_rung_on(state: State, model: str, size: Size, device: Device) -> bool:
 def missing_elsewhere_bytes(state: State, model: str, size: Size, device: Device) -> int:
     """What is missing on the swap device so that the model can be placed on the device at all.
     0: nothing, or there are rungs without."""
-    rungs = rungs_for(state.models[model].facts.memory, size.placement)
-    if not all(rung.swaps for rung in rungs):
+    rungs = _borrowing(state, model, size, device)
+    if not rungs:
         return 0
     question = question_for(state, model, size, device.ledger.free_bytes, device)
     if not question.source:

@@ -37,7 +37,7 @@ class StepDown:
             return True
         size, phase = size_of(job, job.batch), phase_of(error, Phase.DENOISE)
         plan = plan_here(self._state, job.model, size, slot.placement, device)
-        step = Step(plan.rung.name, phase, plan.peaks[phase])
+        step = Step(plan.tried_as, phase, plan.peaks[phase])
         self._state.shortages.add(device.name, job.model, step, size.pixels * size.batch, now)
         self._correct(job, size, plan)
         if job.batch == 1:
@@ -58,7 +58,7 @@ class StepDown:
             return error
         device = state.devices[slot.device]
         plan = plan_here(state, model, _LOAD_SIZE, slot.placement, device)
-        step = Step(plan.rung.name, Phase.LOAD, device.ledger.weights_bytes(model))
+        step = Step(plan.tried_as, Phase.LOAD, device.ledger.weights_bytes(model))
         state.shortages.add(device.name, model, step, 0, now)
         steps = state.shortages.steps(device.name, model, 0, now)
         left = self._left(model, _LOAD_SIZE, steps, device)

@@ -2,9 +2,8 @@
 
 from workshop_gpu.conductor.errors import gigabytes
 from workshop_gpu.conductor.errors_placement import InvalidPlacement
-from workshop_gpu.conductor.lending import kind_of
 from workshop_gpu.conductor.planner import least_elsewhere_bytes
-from workshop_gpu.conductor.planning import Size, question_for, rungs_for
+from workshop_gpu.conductor.planning import Size, homes, kind_of, question_for, rungs_for
 from workshop_gpu.conductor.records import State
 from workshop_gpu.conductor.rungs import HOST
 
@@ -34,6 +33,16 @@ def check_swap_device(state: State, model: str, placement: str) -> None:
         raise InvalidPlacement(model, _FIELD, f'{problem}; write "cpu"')
     if all(kind_of(name) != kind_of(source) for name in others):
         problem = f'"{source}" is of another kind than {", ".join(others)}; write "cpu"'
+        raise InvalidPlacement(model, _FIELD, problem)
+
+
+def check_homes(state: State, model: str, size: Size) -> None:
+    """Where the model needs memory of its swap device, another one must be left that could have
+    it. Raises InvalidPlacement."""
+    usable = [device.name for device in state.devices.values() if not device.is_gone]
+    if usable and not homes(state, model, size):
+        source = state.models[model].facts.memory.swap_device
+        problem = f'it needs memory of "{source}" beside its own, and no other GPU here works'
         raise InvalidPlacement(model, _FIELD, problem)
 
 

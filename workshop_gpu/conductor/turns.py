@@ -6,16 +6,16 @@ to load, or where the job will be drawn elsewhere: its model is ready or on its 
 more copy would not be worth it. Where it could, it goes first.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from workshop_gpu.conductor.coming import can_come_to
 from workshop_gpu.conductor.fairness import Reason, rank
 from workshop_gpu.conductor.fetching import awaits_download
 from workshop_gpu.conductor.loading import another_is_worth_it_for
 from workshop_gpu.conductor.look import Look
-from workshop_gpu.conductor.planning import least_bytes, size_of
+from workshop_gpu.conductor.planning import has_rung_on, least_bytes, must_borrow, size_of
 from workshop_gpu.conductor.queue import Key
-from workshop_gpu.conductor.records import Device, Job, Reservation, State
+from workshop_gpu.conductor.records import Device, Job, Reservation, Slot, State
 from workshop_gpu.conductor.shapes import others
 from workshop_gpu.conductor.states import DeviceState, SlotState
 
@@ -57,21 +57,34 @@ def _before(state: State, key: Key) -> Iterator[Job]:
 
 
 def _usable(look: Look, job: Job, names: set[str]) -> set[str]:
-    """Which of the devices the job could use."""
-    state, model = look.state, job.model
-    there = {*look.making_room(model)}
-    there |= {slot.device for slot in state.slots(model, SlotState.LOADING, SlotState.READY)}
-    if _is_enough(look, job):
-        names = names & there
-    needed = least_bytes(state, model, size_of(job))
+    """Which of the devices the job could use: to be drawn there, or for the part of its model that
+    must lie on another than its own."""
+    state, model, size = look.state, job.model, size_of(job)
+    coming = {*look.making_room(model)}
+    coming |= {slot.device for slot in state.slots(model, SlotState.LOADING)}
+    ready = [
+        slot
+        for slot in state.slots(model, SlotState.READY)
+        if can_come_to(look.room, state, look.now, job, state.devices[slot.device])
+    ]
+    there = coming | {slot.device for slot in ready}
+    drawn_on = names & there if _is_enough(look, job, ready, coming) else names
+    needed = least_bytes(state, model, size)
     stays = there if model not in state.without_room else set[str]()
-    devices = [state.devices[name] for name in names]
-    return {
-        device.name
-        for device in devices
-        if device.name in stays
-        or (not device.has(model, SlotState.FAILED) and needed <= _left_bytes(state, device, model))
-    }
+
+    def has_room(device: Device) -> bool:
+        may_come = not device.has(model, SlotState.FAILED) and has_rung_on(
+            state, model, size, device
+        )
+        return may_come and needed <= _left_bytes(state, device, model)
+
+    usable = {name for name in drawn_on if name in stays or has_room(state.devices[name])}
+    swap = state.models[model].facts.memory.swap_device
+    if swap in names - usable and any(
+        must_borrow(state, model, size, device) and has_room(device) for device in look.devices
+    ):
+        usable.add(swap)
+    return usable
 
 
 def _left_bytes(state: State, device: Device, model: str) -> int:
@@ -86,18 +99,12 @@ def _left_bytes(state: State, device: Device, model: str) -> int:
     return ledger.most_bytes - ledger.foreign_bytes - sum(map(ledger.weights_bytes, pinned))
 
 
-def _is_enough(look: Look, job: Job) -> bool:
-    """Whether devices have the job's model, or prepare it, and one more copy is not worth it."""
-    state, model = look.state, job.model
+def _is_enough(look: Look, job: Job, ready: Sequence[Slot], coming: set[str]) -> bool:
+    """Whether devices have the job's model so that it can run, or prepare it, and one more copy is
+    not worth it."""
     usable = {device.name for device in look.devices}
-    ready = [
-        slot
-        for slot in state.slots(model, SlotState.READY)
-        if slot.device in usable
-        and can_come_to(look.room, state, look.now, job, state.devices[slot.device])
-    ]
-    coming = {slot.device for slot in state.slots(model, SlotState.LOADING)}
-    coming = (coming | {*look.making_room(model)}) & usable
+    ready = [slot for slot in ready if slot.device in usable]
+    coming = coming & usable
     if not (ready or coming):
         return False
     return not another_is_worth_it_for(look, job, ready, len(coming))
