@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from benchmarks.placements_compiled import COMPILED, HALF, HALF_LOW, PLAIN
 from benchmarks.placements_peers import PEERS
 from benchmarks.placements_second import ON_SECOND
-from benchmarks.report import Row, at_least, shown
+from benchmarks.report import Row, at_least
 
 RESIDENT_PEER = "diffusers, resident"
 PEER_BAR = 1.35
@@ -36,7 +36,7 @@ def against_peers(rows: Sequence[Row], *, bars: bool) -> Iterator[Row]:
         fitting = [each_s for each_s, at in plain if at <= peak * EQUAL_PEAK]
         if fitting:
             said = f"{name}, times ours at no more memory"
-            yield _judged(said, step_s / min(fitting), PEER_BAR if bars else None)
+            yield at_least(said, step_s / min(fitting), "", PEER_BAR if bars else None)
     # Staged encoders beside half of a denoiser can need as much as the whole denoiser, which a peer
     # could then keep. The bar is for what needs least.
     for name, bar in ((HALF, None), (HALF_LOW, COMPILED_BAR if bars else None)):
@@ -44,15 +44,11 @@ def against_peers(rows: Sequence[Row], *, bars: bool) -> Iterator[Row]:
         fitting = [each_s for each_s, at in peers.values() if at <= peak * EQUAL_PEAK]
         if step_s and fitting:
             said = f"{name}{COMPILED}, times faster than the best peer at no more memory"
-            yield _judged(said, min(fitting) / step_s, bar)
+            yield at_least(said, min(fitting) / step_s, "", bar)
 
 
 def _is_compiled(name: str) -> bool:
     return name.endswith(COMPILED) and not name.endswith(PLAIN)
-
-
-def _judged(name: str, value: float, bar: float | None) -> Row:
-    return shown(name, value, "") if bar is None else at_least(name, value, "", bar)
 
 
 def _measured(rows: Sequence[Row]) -> Measured:

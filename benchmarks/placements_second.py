@@ -5,12 +5,9 @@ encoders staged, and at home on the second card. It needs two cards (with `--sma
 pretended).
 """
 
-import time
-from dataclasses import replace
-
 import msgspec
 
-from benchmarks.placements_bench import BUFFERS, Bench, Limits, drawn, load, loader
+from benchmarks.placements_bench import BUFFERS, Bench, Limits, drawn, load, loader, placed
 from benchmarks.report import shown
 from workshop_gpu.conductor.rungs import DENOISER, ENCODERS, RESIDENT, VAE, Placement
 
@@ -35,12 +32,10 @@ def second(bench: Bench) -> None:
     bench.add(shown("resident, a job", resident.job_s, "s"))
     peer = _peer_bytes_per_s(bench)
     bench.add(shown("second card's memory to the first", peer / 1e9, "GB/s"))
-    from_second = replace(limits, bus_bytes_per_s=peer)
+    from_second = msgspec.structs.replace(limits, bus_bytes_per_s=peer)
     roles = {role.role: role for role in model.roles}
     for name, placement in _placements(sum(roles[DENOISER].blocks_bytes)):
-        started = time.perf_counter()
-        model = load(worker, bench, placement)
-        bench.add(shown(f"{name}, getting there", time.perf_counter() - started, "s"))
+        model = placed(worker, bench, name, placement)
         bench.add(shown(f"{name}, on the second card", model.elsewhere_bytes / 1e9, "GB"))
         judged = from_second if placement.source else limits
         judged.judge(bench, name, model, drawn(worker, bench, model))

@@ -95,14 +95,18 @@ class Result(msgspec.Struct, frozen=True):
     notes: str = ""
 
 
-def at_most(name: str, value: float, unit: str, bar: float, limit: float | None = None) -> Row:
-    """A row whose value must not be above the bar."""
-    return _judged(name, value, unit, Bar("at most", bar), limit)
+def at_most(
+    name: str, value: float, unit: str, bar: float | None, limit: float | None = None
+) -> Row:
+    """A row whose value must not be above the bar (None: it is only shown)."""
+    return _judged(name, value, unit, "at most", bar, limit)
 
 
-def at_least(name: str, value: float, unit: str, bar: float, limit: float | None = None) -> Row:
-    """A row whose value must not be below the bar."""
-    return _judged(name, value, unit, Bar("at least", bar), limit)
+def at_least(
+    name: str, value: float, unit: str, bar: float | None, limit: float | None = None
+) -> Row:
+    """A row whose value must not be below the bar (None: it is only shown)."""
+    return _judged(name, value, unit, "at least", bar, limit)
 
 
 def shown(name: str, value: float, unit: str, limit: float | None = None) -> Row:
@@ -110,7 +114,17 @@ def shown(name: str, value: float, unit: str, limit: float | None = None) -> Row
     return Row(name=name, value=value, unit=unit, limit=limit)
 
 
-def _judged(name: str, value: float, unit: str, bar: Bar, limit: float | None) -> Row:
+def _judged(
+    name: str,
+    value: float,
+    unit: str,
+    direction: Direction,
+    than: float | None,
+    limit: float | None,
+) -> Row:
+    if than is None:
+        return shown(name, value, unit, limit)
+    bar = Bar(direction, than)
     return Row(name=name, value=value, unit=unit, limit=limit, bar=bar, holds=bar.holds(value))
 
 

@@ -1,18 +1,13 @@
-"""What a run of the switching benchmark works with, and what it has found.
+"""What a run of the switching benchmark works with, and what it has found."""
 
-What was found is kept after each part, so that a run that was broken off goes on where it was.
-"""
-
-import os
-import time
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
-from benchmarks.report import Row, at_most, shown
+from benchmarks import keeping
+from benchmarks.report import at_most, shown
 from benchmarks.switching_peers import PROMPT, SEED
 from workshop_gpu.worker.protocol import GenerateParams
 
@@ -21,20 +16,13 @@ _POSSIBLE = 0.95
 """A value below this share of its limit did not do what it says."""
 
 
-class Found(msgspec.Struct):
+class Found(keeping.Found):
     """What a run has found. `disk` and `bus` are in bytes a second."""
 
-    boot: str = ""
-    """Of the machine: what another one has found is of no use."""
     disk: float = 0.0
     bus: float = 0.0
-    rows: list[Row] = []
-    notes: list[str] = []
-    pictures: dict[int, set[str]] = {}
+    pictures: dict[int, set[str]] = msgspec.field(default_factory=dict)
     """Digests of all pictures of so many steps; all of one number should be the same."""
-    broken: int = 0
-    parts: list[str] = []
-    """What was done."""
 
 
 @dataclass
@@ -49,12 +37,11 @@ class Run:
     kept: Path
 
     def __post_init__(self) -> None:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text()
-        self.found = Found(boot)
-        if self.kept.is_file():
-            found = msgspec.json.decode(self.kept.read_bytes(), type=Found)
-            if found.boot == boot:
-                self.found = found
+        self._keeping = keeping.Keeping(self.kept, Found)
+
+    @property
+    def found(self) -> Found:
+        return self._keeping.found
 
     @property
     def kind(self) -> str:
@@ -76,21 +63,8 @@ class Run:
         )
 
     def attempt(self, name: str, action: Callable[[], None]) -> None:
-        """What breaks off takes none of the rest with it: minutes went into that."""
-        if name in self.found.parts:
-            return
-        started = time.monotonic()
-        try:
-            action()
-        except Exception as problem:
-            traceback.print_exc()
-            self.found.broken += 1
-            self.found.notes.append(f"{name} broke off: {type(problem).__name__}: {problem}")
-        print(f"({name} took {time.monotonic() - started:.0f} s)", flush=True)
-        self.found.parts.append(name)
-        unfinished = self.kept.with_name(f".{self.kept.name}.part")
-        unfinished.write_bytes(msgspec.json.encode(self.found))
-        os.replace(unfinished, self.kept)
+        """A part that was not done before; one that breaks off takes none of the rest with it."""
+        self._keeping.attempt(name, action)
 
     def pairs(self, other: str) -> list[tuple[str, str]]:
         """Who leaves and who comes: from large to the other and back, a few times."""
