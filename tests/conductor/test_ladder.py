@@ -145,6 +145,33 @@ def test_a_load_that_ran_out_of_memory_is_tried_on_a_lower_rung() -> None:
     assert made.state(job) == "done"
 
 
+@pytest.mark.parametrize("asked", [{"placement": "cpu-encoders"}, {"manner": "cpu-encoders"}])
+def test_a_load_that_ran_out_of_memory_is_not_tried_again_for_a_job_with_that_rung_alone(
+    asked: dict[str, str],
+) -> None:
+    made = stage(laddered())
+    request = msgspec.structs.replace(made.job_submitted("large"), **asked)
+    made.tell(request)
+    made.fail(kind="out_of_memory")
+    error = made.job(request.job).error
+    assert error is not None
+    assert (error.kind, error.facts["rungs"]) == ("out_of_memory", ["cpu-encoders"])
+    assert not made.orders
+    made.submit("large")
+    assert ordered(made) == RESIDENT, "others may take another"
+
+
+def test_after_such_a_load_the_job_waits_for_another_gpu_that_is_large_enough() -> None:
+    made = stage(laddered(), devices=("gpu0", "gpu1"))
+    made.foreign(70, "gpu0")
+    request = msgspec.structs.replace(made.job_submitted("large"), placement="resident")
+    made.tell(request)
+    made.fail("gpu1", kind="out_of_memory")
+    assert not made.orders
+    made.foreign(0, "gpu0")
+    assert ordered(made, "gpu0") == RESIDENT
+
+
 def test_a_rung_that_failed_is_not_climbed_again_at_once_but_after_a_while() -> None:
     made = stage(laddered())
     job = made.submit("large")

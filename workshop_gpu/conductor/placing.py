@@ -169,16 +169,22 @@ class Placing:
     def _all_steps(self, device: Device) -> tuple[Step, ...]:
         """Where memory ran out for the job, and of late for others on the device. What ran out
         for several jobs, each on another rung, may together leave none: then it tells nothing any
-        more, and only what the job itself met counts."""
+        more, and only what the job itself met counts, and what loads did that left other jobs of
+        the model a rung."""
         units = self._size.pixels * self._size.batch
         known = self._state.shortages.steps(device.name, self._model, units, self._now)
         steps = (*self._steps, *known)
-        return steps if not known or self._leave_a_rung(device, steps) else self._steps
+        if not known or self._leave_a_rung(device, self._size, steps):
+            return steps
+        loads = self._state.shortages.steps(device.name, self._model, 0, self._now)
+        steps = (*self._steps, *loads)
+        any_way = self._size._replace(placement="", manner="")
+        return steps if loads and self._leave_a_rung(device, any_way, steps) else self._steps
 
-    def _leave_a_rung(self, device: Device, steps: tuple[Step, ...]) -> bool:
+    def _leave_a_rung(self, device: Device, size: Size, steps: tuple[Step, ...]) -> bool:
         """Whether one is left after these steps, with all the room that the device could give."""
         room_bytes = room_after(steps, device.ledger.most_bytes)
-        found = plans(self._state, self._model, self._size, room_bytes, device)
+        found = plans(self._state, self._model, size, room_bytes, device)
         return any(not plan.problem for plan in allowed(found, steps))
 
     def _kept(self, device: Device, slot: Slot) -> bool:

@@ -9,9 +9,9 @@ from workshop_gpu.conductor.effects import Notice
 from workshop_gpu.conductor.errors import ErrorReport, OutOfMemory
 from workshop_gpu.conductor.errors_placement import NoRungLeft
 from workshop_gpu.conductor.planner import Phase, Plan, Step, allowed, least, room_after
-from workshop_gpu.conductor.planning import Size, has_ladder, plan_here, plans, size_of
+from workshop_gpu.conductor.planning import Size, has_ladder, homes, plan_here, plans, size_of
 from workshop_gpu.conductor.records import TYPICAL_PIXELS, Device, Job, Slot, State
-from workshop_gpu.conductor.states import JobState
+from workshop_gpu.conductor.states import JobState, SlotState
 from workshop_gpu.conductor.stepping import doing
 
 # A plan that failed needed more than it had said; how much more nobody knows.
@@ -68,7 +68,31 @@ class StepDown:
         self._changes.effects.append(Notice(text, {"model": model}))
         self._changes.remove_slot(slot)
         device.rest()
+        self._fail_those_without(model, now)
         return None
+
+    def _fail_those_without(self, model: str, now: float) -> None:
+        """Nothing is left for jobs that may take only rungs on which loads ran out of memory:
+        they name one, or repeat a picture."""
+        queue = self._state.queue
+        for job in queue.one_of_each_size(model):
+            error = self._no_rung_anywhere(job, now)
+            for each in queue.of_size(job) if error else ():
+                self._changes.end_job(each, JobState.FAILED, now, error)
+
+    def _no_rung_anywhere(self, job: Job, now: float) -> ErrorReport | None:
+        """Where loads left the job no rung on any device, the numbers of one of them."""
+        state, model, size, error = self._state, job.model, size_of(job), None
+        for device in homes(state, model, size):
+            if device.has(model, SlotState.FAILED):
+                continue
+            steps = state.shortages.steps(device.name, model, 0, now)
+            left = self._left(model, size, steps, device)
+            if not device.ledger.total_bytes or any(not plan.problem for plan in left):
+                return None
+            if steps:
+                error = _no_rung_left(model, Phase.LOAD, steps, left, device)
+        return error
 
     def _correct(self, job: Job, size: Size, plan: Plan) -> None:
         """Jobs of this size need more there than was thought."""
