@@ -188,3 +188,31 @@ def test_a_job_leaves_no_tensor_however_it_ends(
     assert tensors() - before == set()
     worker.evict("shapes")
     assert worker.memory.taken == {}
+
+
+def test_a_model_that_is_closed_lets_go_of_the_pools_memory(worker: Worker, folder: Path) -> None:
+    worker.load(folder, PLACEMENTS["staged"])
+    worker.draw("shapes", outline=OUTLINE)
+    worker.evict("shapes")
+    there = inodes(worker.pool.complete.values())
+    assert worker.shown(there) == there
+    worker.loader.close("shapes")
+    assert worker.shown(there) == set()
+
+
+def test_it_does_so_too_while_its_blocks_are_compiled_or_read(worker: Worker, folder: Path) -> None:
+    worker.load(folder, PLACEMENTS["staged"])
+    worker.draw("shapes")
+    worker.evict("shapes")
+    there = inodes(worker.pool.complete.values())
+    assert worker.compiling.wants("shapes")
+    shown = []
+
+    def close() -> None:
+        worker.loader.close("shapes")
+        shown.append(worker.shown(there))
+
+    worker.process.meanwhile = close
+    worker.compiling._compile("shapes")
+    assert shown == [set()]
+    assert worker.reports[-1] == protocol.Compiled("shapes", False, "it was only pretended")
