@@ -216,3 +216,24 @@ def test_it_does_so_too_while_its_blocks_are_compiled_or_read(worker: Worker, fo
     worker.compiling._compile("shapes")
     assert shown == [set()]
     assert worker.reports[-1] == protocol.Compiled("shapes", False, "it was only pretended")
+
+
+def test_a_model_that_is_away_does_not_hold_memory_that_the_pool_exchanges(
+    worker: Worker, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another worker was first to bring the same into the pool."""
+    worker.load(folder)
+    worker.loader.fill_pool(never)
+    worker.evict("shapes")
+    worker.loader.close("shapes")
+    folder = folder.rename(folder.with_name("again"))
+    for file in folder.rglob("*.safetensors"):
+        os.utime(file, (1, 1))  # the pool does not know yet that it is the same
+    worker.load(folder)
+    worker.loader.fill_pool(Gate(monkeypatch).after(2))
+    assert worker.loader.fills_pool
+    fresh = inodes(worker.pool.filling.values())
+    assert fresh
+    worker.evict("again")
+    worker.loader.fill_pool(never)
+    assert worker.shown(fresh) == set()
