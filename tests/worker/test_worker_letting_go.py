@@ -237,3 +237,19 @@ def test_a_model_that_is_away_does_not_hold_memory_that_the_pool_exchanges(
     worker.evict("again")
     worker.loader.fill_pool(never)
     assert worker.shown(fresh) == set()
+
+
+def test_what_was_kept_for_a_load_makes_way_for_a_model_that_only_streams(
+    worker: Worker, folder: Path
+) -> None:
+    """The host was told that its memory is free."""
+    worker.load(folder, PLACEMENTS["streamed"])
+    worker.evict("shapes")
+    worker.loader.close("shapes")  # all of it is in the pool, from where it is opened again
+    worker.load(ASSETS / "shapes-dit")
+    worker.mover._evict("shapes-dit", load_follows=True)
+    assert worker.reports[-1].memory.used_bytes == 0
+    assert worker.memory.taken_bytes > 0
+    worker.memory.most_bytes = 0
+    worker.load(folder, PLACEMENTS["streamed"])
+    assert worker.memory.most_bytes == worker.memory.taken_bytes
