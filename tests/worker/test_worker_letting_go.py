@@ -190,6 +190,18 @@ def test_a_job_leaves_no_tensor_however_it_ends(
     assert worker.memory.taken == {}
 
 
+def test_a_model_does_not_leave_while_what_a_cancelled_job_began_is_still_computed(
+    worker: Worker, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker.load(folder)
+    model, stays = worker.loader.resident("shapes"), []
+    card = worker.mover._device
+    monkeypatch.setattr(card, "settle", lambda: stays.append(model.in_use.locked()))
+    worker.cancels = True
+    assert isinstance(worker.draw("shapes"), protocol.Stopped)
+    assert stays == [True]
+
+
 def test_a_model_that_is_closed_lets_go_of_the_pools_memory(worker: Worker, folder: Path) -> None:
     worker.load(folder, PLACEMENTS["staged"])
     worker.draw("shapes", outline=OUTLINE)

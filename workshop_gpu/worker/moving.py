@@ -85,6 +85,7 @@ class Mover:
             try:
                 yield found
             finally:
+                self._device.settle()
                 for component in found.components:
                     component.mend()
 
