@@ -1,5 +1,6 @@
 """One worker for the tests that leave it as they found it: ready, with an empty device."""
 
+import gc
 import os
 import warnings
 from collections.abc import Iterator
@@ -25,6 +26,15 @@ def worker() -> Iterator[Host]:
 def room_bytes() -> int:
     """The pretended VRAM: the shipped models in float32 and a little for their buffers."""
     return sum(float32_bytes(model) for model in MODELS) + 6_000_000
+
+
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    """What only Python's search for cycles would free stays."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
 
 
 @pytest.fixture

@@ -1,22 +1,11 @@
 """A trip and its stretches: what they hold, and for how long."""
 
-import gc
 import threading
 import weakref
-from collections.abc import Iterator
 
 import pytest
 
 pytestmark = pytest.mark.usefixtures("quiet_libraries")
-
-
-@pytest.fixture
-def no_collector() -> Iterator[None]:
-    """What only Python's search for cycles would free stays."""
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 class Zeros:

@@ -1,11 +1,7 @@
-"""Models come to the card and leave it while the weight pool still lacks what they brought.
-
-The card is one of pretence, in this process: what the loader would copy over the bus it copies.
-"""
+"""Models come to the card and leave it while the weight pool still lacks what they brought."""
 
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +10,12 @@ import pytest
 from tests.worker.fake_pool import FakePool
 from tests.worker.late_fill_gate import Gate, never
 from tests.worker.opening import source
+from tests.worker.pretended_card import pretended_card
 from tests.worker.worker_host import ASSETS
 from workshop_gpu.conductor.rungs import ENCODERS, RESIDENT, VAE, Placement
 
 pytestmark = pytest.mark.usefixtures("quiet_libraries")
 
-STRETCH_BYTES = 2**16
 Load = Callable[..., Any]
 
 
@@ -33,33 +29,11 @@ def pool() -> Iterator[FakePool]:
 @pytest.fixture
 def worker(pool: FakePool, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The loader of a card that is none."""
-    import torch
-
-    from workshop_gpu.worker import carrying, devices, loading
-    from workshop_gpu.worker.streaming import PlainLane
+    from workshop_gpu.worker.loading import Loader
     from workshop_gpu.worker.turns import Turns
 
-    class Card(devices.CudaDevice):
-        def __init__(self) -> None:
-            self.torch_device = torch.device("cpu")
-            self.default_dtype = torch.float32
-            self.name, self.uuid, self.total_bytes = "pretended", "", 10**9
-            self.transfers = self.streaming = None  # type: ignore[assignment]
-
-        def room_for_weights(self, size_bytes: int) -> torch.Tensor:
-            return torch.empty(size_bytes, dtype=torch.uint8)
-
-        def weights_go(self) -> AbstractContextManager[None]:
-            return nullcontext()
-
-    def send(self: Any, data: torch.Tensor, onto: torch.Tensor) -> None:
-        onto.copy_(data)
-
-    monkeypatch.setattr(carrying, "_CARD_STRETCH_BYTES", STRETCH_BYTES)
-    monkeypatch.setattr(carrying, "Pinning", lambda drawing: None)
-    monkeypatch.setattr(carrying.Carrier, "_send", send)
-    monkeypatch.setattr(loading, "CardLane", lambda stream: PlainLane())
-    return loading.Loader(Card(), Turns(), pool)
+    card, _ = pretended_card(monkeypatch)
+    return Loader(card, Turns(), pool)
 
 
 @pytest.fixture

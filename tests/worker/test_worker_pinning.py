@@ -89,3 +89,20 @@ def test_what_was_released_is_registered_no_more_by_who_had_begun(driver: Driver
     pinned.release()
     assert not pinned.register_next(problems)
     assert (driver.there, problems) == ({}, [])
+
+
+def test_memory_that_is_released_before_its_turn_is_not_held_until_then(driver: Driver) -> None:
+    import threading
+    import weakref
+
+    from workshop_gpu.worker.pinning import Pinned
+
+    gone = threading.Event()
+    memory = memory_of(CHUNK)
+    pinned = Pinned(memory)  # as it waits in the queue
+    weakref.finalize(memory, gone.set)
+    del memory
+    assert not gone.is_set()
+    pinned.release()
+    assert gone.is_set()
+    assert not pinned.register_next([])

@@ -11,7 +11,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -87,6 +87,17 @@ class _Known:
     def kinds(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(block.kind for block in self.blocks))
 
+    def were_tried(self, wanted: Sequence[Wanted]) -> None:
+        """There are twins now for these, or there can be none."""
+        tried = {(each.kind, each.call) for each in wanted}
+        left = {
+            kind: {each: None for each in calls if (kind, each) not in tried}
+            for kind, calls in self.calls.items()
+        }
+        self.calls = {kind: calls for kind, calls in left.items() if calls}
+        self.covered.clear()
+        self.missed.clear()
+
 
 class Compiling:
     """The compiled blocks of one worker. Without a `store` there are none, and all jobs draw
@@ -132,11 +143,15 @@ class Compiling:
         then Compiled tells that they are ready."""
         known = self._known.get(model)
         if self._store is not None and known is not None and known.blocks:
-            self._readings.put(partial(self._read, self._store, known))
+            self._readings.put(partial(self._read, self._store, model))
 
     def compile(self, model: str) -> None:
         """Make the twins that the model's jobs would have had; answered by Compiled."""
         self._compilations.put(partial(self._compile, model))
+
+    def closed(self, model: OpenModel) -> None:
+        """The model is forgotten: its modules, which show the pool's memory, are held no longer."""
+        self._known.pop(model.source.model, None)
 
     # For the lane that draws
 
@@ -227,11 +242,14 @@ class Compiling:
 
     # The threads
 
-    def _read(self, store: TwinStore, known: _Known) -> None:
+    def _read(self, store: TwinStore, model: str) -> None:
         self._wait_for_rest()
+        known = self._known.get(model)
+        if known is None:
+            return
         attempt(partial(store.read, known.kinds))
         if self._is_ready(known):
-            self._tell(protocol.Compiled(known.model.source.model, ready=True))
+            self._tell(protocol.Compiled(model, ready=True))
 
     def _wait_for_rest(self) -> None:
         for _ in range(_MOST_RESTS):
@@ -246,21 +264,19 @@ class Compiling:
             self._tell(protocol.Compiled(model, ready=False))
             return
         with self._turns.turn():  # who draws notes calls
-            calls = {kind: tuple(calls) for kind, calls in known.calls.items()}
-        problem = self._made(store, known, calls) if calls else ""
-        with self._turns.turn():
-            for kind, tried in calls.items():
-                known.calls[kind] = {each: None for each in known.calls[kind] if each not in tried}
-            known.calls = {kind: calls for kind, calls in known.calls.items() if calls}
-            known.covered.clear()
-            known.missed.clear()
-        ready = self._is_ready(known)
+            wanted = tuple(_wanted(known))
+        task = Task(known.model.source, self._device, store.backend, str(store.folder), wanted)
+        del known  # for minutes the compiler works, and the model may be closed meanwhile
+        problem = self._made(store, task) if wanted else ""
+        known = self._known.get(model)
+        if known is not None:
+            with self._turns.turn():
+                known.were_tried(wanted)
+        ready = known is not None and self._is_ready(known)
         self._tell(protocol.Compiled(model, ready, "" if ready else problem))
 
-    def _made(self, store: TwinStore, known: _Known, calls: Mapping[str, Sequence[Call]]) -> str:
+    def _made(self, store: TwinStore, task: Task) -> str:
         """Says why a twin could not be made, "" where all were. What failed is not tried again."""
-        wanted = tuple(_wanted(known, calls))
-        task = Task(known.model.source, self._device, store.backend, str(store.folder), wanted)
         problems: list[str] = []
         answered: set[tuple[str, str]] = set()
 
@@ -273,7 +289,7 @@ class Compiling:
         problems.append(
             outcome.value if isinstance(outcome, Success) else "the compiler did not start"
         )
-        for each in wanted:
+        for each in task.wanted:
             if (each.kind, each.call.form) not in answered:
                 store.give_up(each.kind)
         return problems[0]
@@ -356,8 +372,8 @@ def _blocks_of(model: OpenModel) -> Iterator[_Block]:
             yield _Block(component.name, paths[id(block)], block, kind, inner, own)
 
 
-def _wanted(known: _Known, calls: Mapping[str, Sequence[Call]]) -> Iterator[Wanted]:
-    for kind, wanted in calls.items():
+def _wanted(known: _Known) -> Iterator[Wanted]:
+    for kind, wanted in known.calls.items():
         block = next(each for each in known.blocks if each.kind == kind)
         for call in wanted:
             yield Wanted(block.component, block.path, kind, call)

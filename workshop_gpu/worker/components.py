@@ -138,8 +138,9 @@ class Component:
         self.bind_to_device()
 
     def bind_to_host(self) -> None:
-        """Show the pool's bytes, or none where nothing is in host memory."""
-        if self.part.host is not None:
+        """Show the pool's bytes, or none where not all is in host memory: what still comes may
+        come into other memory in the end, and this must not hold the first."""
+        if self.part.host is not None and self.part.complete:
             bind(self.weights, self.part.host.tensor())
         else:
             unbind(self.weights)

@@ -47,6 +47,13 @@ class Device(Protocol):
     def peak_bytes(self) -> int:
         """The most since `start_peak` above what was allocated then; 0: not measured."""
 
+    def settle(self) -> None:
+        """Wait until all that this thread has begun is computed. A job that was broken off leaves
+        work behind, which must not be computed with weights that are gone.
+
+        Raises RuntimeError if the device no longer answers.
+        """
+
     def give_back(self) -> None:
         """Return everything that nobody refers to any more to the driver.
 
@@ -78,6 +85,9 @@ class CpuDevice:
 
     def peak_bytes(self) -> int:
         return 0
+
+    def settle(self) -> None:
+        pass
 
     def give_back(self) -> None:
         gc.collect()
@@ -136,6 +146,11 @@ class CudaDevice:
 
     def peak_bytes(self) -> int:
         return self._peak.bytes()
+
+    def settle(self) -> None:
+        # Memory of the stream that transfers goes back to the driver once that one rests; whether
+        # another stream still computes with it nobody asks.
+        torch.cuda.current_stream().synchronize()
 
     def room_for_weights(self, size_bytes: int) -> torch.Tensor:
         """Memory for weights, uint8, to be written on the stream `transfers`.

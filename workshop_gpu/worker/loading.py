@@ -242,10 +242,7 @@ class Loader:
             self._check_room(load, part.size_bytes)
         onto = self._room_for(part) if whole else None
         fills = not part.complete
-
-        def on_bytes(size_bytes: int) -> None:
-            load.progress.arrived(component, size_bytes)
-
+        on_bytes = partial(load.progress.arrived, component)
         on_card = onto if self._card else None
         late = False
         if fills:
@@ -348,6 +345,7 @@ class Loader:
         size_bytes = plan.buffers * plan.buffer_bytes
         size_bytes += sum(each.size_bytes for c in staying for each in c.beside)
         self._check_limit(load, size_bytes)
+        self.let_linger_go()  # no block had to set out for the device, where all is in the pool
         self._check_room(load, size_bytes)
         trips = []
         for component in staying:

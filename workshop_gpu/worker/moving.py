@@ -55,7 +55,7 @@ class Mover:
         self._neighbours = neighbours or Neighbours()
         self.loras = loras or Loras()
         """Those of its models."""
-        self._loader = Loader(device, turns, client, ahead, self._neighbours, self.loras.closed)
+        self._loader = Loader(device, turns, client, ahead, self._neighbours, self._closed)
         self._ahead = ahead
         self._compiling = compiling
         self._previews: dict[str, PreviewMap] = {}
@@ -85,6 +85,7 @@ class Mover:
             try:
                 yield found
             finally:
+                self._device.settle()
                 for component in found.components:
                     component.mend()
 
@@ -130,6 +131,10 @@ class Mover:
                 return outcome
             case Cancelled():
                 return broken("it was cancelled").report()
+
+    def _closed(self, model: OpenModel) -> None:
+        self.loras.closed(model)
+        self._compiling.closed(model)
 
     # The lane
 

@@ -67,6 +67,8 @@ class Pinned:
             for start in range(0, self.ready_bytes, CHUNK_BYTES):
                 _cudart().cudaHostUnregister(self.memory.data_ptr() + start)
             self.ready_bytes = 0
+            # Who is to register it may come to it much later, and must not hold it until then.
+            self.memory = torch.empty(0, dtype=torch.uint8)
 
 
 class Pinning:
