@@ -473,7 +473,7 @@ class Crowd(RuleBasedStateMachine):
         for name in list(self.out.reservations):
             self.ask(events.ReservationDropped(name))
         self.facts = {
-            name: fact(name, on_disk=each.on_disk, problem=each.problem)
+            name: self.calm(name, on_disk=each.on_disk, problem=each.problem)
             for name, each in self.facts.items()
         }
         self.tell_catalogue()
@@ -486,6 +486,10 @@ class Crowd(RuleBasedStateMachine):
         check(seen, self.out)
         nothing_is_held_at_rest(seen)
 
+    def calm(self, name: str, **more: object) -> events.ModelFacts:
+        """What is said of a model once nobody changes anything any more."""
+        return fact(name, **more)
+
     def everybody_works(self) -> None:
         for device in self.devices:
             worker = self.out.workers.get(device)
@@ -495,7 +499,7 @@ class Crowd(RuleBasedStateMachine):
                 self.tell_ready(device)
             self.read_honestly(device)
         if self.out.fetching and FAR in self.facts:
-            self.facts[FAR] = fact(FAR)
+            self.facts[FAR] = self.calm(FAR, on_disk=True)
             self.tell_catalogue()
         for device in self.out.busy:
             self.now += 1.0

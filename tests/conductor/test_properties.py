@@ -1,7 +1,8 @@
 """Whatever happens, in whatever order: the conductor's promises hold.
 
 `HYPOTHESIS_PROFILE=long pytest tests/conductor/test_properties.py -s` runs ten times as many
-examples, with other dice each time; `quick` a tenth. The examples are split over all cores.
+examples, with other dice each time; `quick` a tenth. The examples are split over all cores. One in
+six more is of a crowd on small cards.
 """
 
 import os
@@ -15,22 +16,26 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.conductor.crowd import Crowd
+from tests.conductor.tight_crowd import TightCrowd
 
 EXAMPLES = {"quick": 200, "ci": 2_000, "long": 20_000}
 STEPS = 100
 LEAST = {"RunJob": 2.5, "LoadModel": 2.5, "EvictModel": 0.8, "CancelJob": 0.03, "StopWorker": 0.02}
 """How often an effect must be seen at least, on average of the examples: else they show little."""
+TIGHT = 6
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "ci")
 
 
-def run_part(number: int, examples: int) -> Counter[str]:
+def run_part(
+    number: int, examples: int, crowd: type[Crowd] = Crowd, steps: int = STEPS
+) -> Counter[str]:
     """Some of the examples, in a process of its own; says what happened in them."""
     Crowd.tally.clear()
     run_state_machine_as_test(
-        seed(number)(Crowd),
+        seed(number)(crowd),
         settings=settings(
             max_examples=examples,
-            stateful_step_count=STEPS,
+            stateful_step_count=steps,
             deadline=None,
             database=None,
             phases=(Phase.generate, Phase.shrink),
@@ -41,6 +46,11 @@ def run_part(number: int, examples: int) -> Counter[str]:
     return Crowd.tally
 
 
+def run_tight_part(number: int, examples: int) -> Counter[str]:
+    """Fewer steps: most faults of this kind need few, and each costs more."""
+    return run_part(number, examples, TightCrowd, 60)
+
+
 @pytest.mark.timeout(7200 if PROFILE == "long" else 1200)
 def test_promises_hold_whatever_happens() -> None:
     cores = len(os.sched_getaffinity(0))
@@ -49,8 +59,10 @@ def test_promises_hold_whatever_happens() -> None:
     print(f"seeds from {first}")  # of a failure, too
     each = -(-EXAMPLES[PROFILE] * 11 // (10 * parts))  # some end after fewer steps
     with ProcessPoolExecutor(cores, get_context("spawn")) as pool:
+        tight = pool.map(run_tight_part, range(first, first + parts), [each // TIGHT] * parts)
         tallies = pool.map(run_part, range(first, first + parts), [each] * parts)
         tally = sum(tallies, Counter())
+        print(dict(sum(tight, Counter())))
     print(dict(tally))
     assert tally["examples"] >= EXAMPLES[PROFILE]
     assert tally["steps"] >= EXAMPLES[PROFILE] * STEPS
