@@ -43,7 +43,7 @@ def check_homes(state: State, model: str, size: Size) -> None:
     if usable and not homes(state, model, size):
         source = state.models[model].facts.memory.swap_device
         problem = f'it needs memory of "{source}" beside its own, and no other GPU here works'
-        raise InvalidPlacement(model, _FIELD, problem)
+        raise InvalidPlacement(model, _FIELD, f'{problem}; write "cpu", or choose another rung')
 
 
 def check_swap_room(state: State, model: str, size: Size) -> None:
