@@ -79,8 +79,8 @@ class ThoroughRoom(Room):
 class ThoroughLook(Look):
     """Asks every device for every model."""
 
-    def may_give(self, claim: Claim, fewest_bytes: int) -> bool:
-        return True
+    def giving(self, claim: Claim, fewest_bytes: int) -> list[Device]:
+        return self.open(claim.model)
 
     def is_reserved_for_others(self, model: str) -> bool:
         return False

@@ -28,10 +28,10 @@ def load(look: Look, job: Job) -> Order | None:
         _keep_for(look, claim, loading)
         return None
     placing = Placing.for_job(state, look.now, job)
-    possible = look.may_give(claim, placing.fewest_bytes)
-    if not (possible or coming) and look.is_reserved_for_others(model):
+    giving = look.giving(claim, placing.fewest_bytes)
+    if not (giving or coming) and look.is_reserved_for_others(model):
         return None
-    order = _make_it_ready(look, claim, placing, anew=not (ready or coming)) if possible else None
+    order = _make_it_ready(look, claim, placing, giving, anew=not (ready or coming))
     if order is None and coming:
         # One more would be worth it and cannot be had: what prepares the model is all there is.
         _keep_for(look, claim, loading)
@@ -40,10 +40,12 @@ def load(look: Look, job: Job) -> Order | None:
     return order
 
 
-def _make_it_ready(look: Look, claim: Claim, placing: Placing, anew: bool) -> Order | None:
-    """Loads the model, or makes room for it. Not `anew`: one more device loads it, and for those
-    who are not due only one that could begin with it at once, and takes it from nobody."""
-    devices = look.open(claim.model)
+def _make_it_ready(
+    look: Look, claim: Claim, placing: Placing, devices: Sequence[Device], anew: bool
+) -> Order | None:
+    """Loads the model on one of these devices, or makes room for it. Not `anew`: one more device
+    loads it, and for those who are not due only one that could begin with it at once, and takes it
+    from nobody."""
     if not anew and not claim.due:
         devices = [device for device in devices if device.name in look.resting]
     worst = Standing.AWAITED if anew or claim.due else Standing.IDLE
@@ -62,12 +64,11 @@ def another_is_worth_it_for(look: Look, job: Job, ready: Sequence[Slot], coming:
         return True
     if due_key is not None and not coming:
         # They are overtaken on other devices for as long as they wait for those that have it.
-        soon = [
-            device
+        due = queue.due_of(job.model)
+        return due > len(devices) or due > sum(
+            look.free_in_s(device) <= load_s and look.first_key_on(device) >= due_key
             for device in devices
-            if look.free_in_s(device) <= load_s and look.first_key_on(device) >= due_key
-        ]
-        return queue.due_of(job.model) > len(soon)
+        )
 
     def worth(free_in_s: float) -> bool:
         waiting, work_s = queue.waiting(job.model), queue.work_s(job.model)

@@ -80,10 +80,13 @@ class Look:
             return []
         return [device for device in self.free if model not in device.slots]
 
-    def may_give(self, claim: Claim, fewest_bytes: int) -> bool:
-        """Whether it is worth asking devices one by one: somewhere there may be so much room, or
-        something within the claim's reach."""
-        return fewest_bytes <= self._most_free_bytes or self.room.reaches(claim, self.free)
+    def giving(self, claim: Claim, fewest_bytes: int) -> list[Device]:
+        """Devices that are worth asking one by one how they get so much room, or more."""
+        return [
+            device
+            for device in self.open(claim.model)
+            if self.room.may_give(device, claim, fewest_bytes)
+        ]
 
     @property
     def stuck(self) -> set[tuple[str, str]]:

@@ -1,6 +1,6 @@
 """How a device gets room for somebody who wants it: what is free, and what may leave for him."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 import msgspec
 
@@ -63,7 +63,7 @@ class Room:
         self._now = now
         self._stuck = stuck
         self._movable: dict[str, list[tuple[Slot, Key | None]]] = {}
-        self._farthest: Key | None = None
+        self._farthest: dict[str, Key] = {}
 
     def option(
         self, device: Device, claim: Claim, needed: int, worst: Standing = Standing.AWAITED
@@ -90,18 +90,23 @@ class Room:
             busy=bool(device.running),
         )
 
-    def reaches(self, claim: Claim, devices: Iterable[Device]) -> bool:
-        """Whether anything that is idle may be within the claim's reach on one of these devices
-        (the same ones whenever it is asked)."""
-        if self._farthest is None:
+    def may_give(self, device: Device, claim: Claim, fewest_bytes: int) -> bool:
+        """Whether it is worth asking the device for so many bytes or more: they are free, or
+        something that is idle may be within the claim's reach."""
+        free = look_at(self._state, device).free_bytes
+        return fewest_bytes <= free or claim.goes_before(self._farthest_on(device))
+
+    def _farthest_on(self, device: Device) -> Key:
+        """The last of those who wait for what could leave the device at once."""
+        farthest = self._farthest.get(device.name)
+        if farthest is None:
             firsts = [
                 END if first is None else first
-                for device in devices
                 for slot, first in self._may_leave(device)
-                if not slot.running
+                if not slot.running and not (first and self._is_untried(slot))
             ]
-            self._farthest = max(firsts, default=BEGIN)
-        return claim.goes_before(self._farthest)
+            farthest = self._farthest[device.name] = max(firsts, default=BEGIN)
+        return farthest
 
     def within_reach(self, device: Device, claim: Claim) -> list[Slot]:
         """What could leave for the claim, or could as soon as its jobs have ended and protections
@@ -171,16 +176,19 @@ class Room:
         return standing
 
     def _standing_at_rest(self, slot: Slot, claim: Claim) -> Standing:
-        state = self._state
         age_s = self._now - slot.since_s
         first = self._first_key(slot)
         if first is not None:
-            if not slot.uses and age_s < state.settings.patience_s:
+            if self._is_untried(slot):
                 return Standing.NOT_YET
             return Standing.AWAITED if claim.goes_before(first) else Standing.NOT_YET
         if age_s >= self._residency_s(slot.model) or claim.due:
             return Standing.IDLE
         return Standing.NOT_YET if self._swapped_back(slot, claim) else Standing.YOUNG
+
+    def _is_untried(self, slot: Slot) -> bool:
+        """Whether it has just come, and nobody has drawn with it yet."""
+        return not slot.uses and self._now - slot.since_s < self._state.settings.patience_s
 
     def _swapped_back(self, slot: Slot, claim: Claim) -> bool:
         """Whether two models would only take turns: the one that wants in was pushed out a
