@@ -41,6 +41,7 @@ from workshop_gpu.conductor.policy import Policy
 from workshop_gpu.conductor.policy_rules import check_contradictions
 from workshop_gpu.conductor.reasons import tried_again
 from workshop_gpu.conductor.records import Device, Hold, Job, Slot, State
+from workshop_gpu.conductor.rungs import HOST
 from workshop_gpu.conductor.states import DeviceState, SlotState
 from workshop_gpu.conductor.swap_rules import check_homes
 
@@ -283,11 +284,14 @@ def verdict(state: State, job: Job) -> ErrorReport | None:
         check_manner(state, job.model, size)
     except (InvalidPlacement, NotRepeatable) as refusal:
         return refusal.report()
+    failures = [*state.slots(job.model, SlotState.FAILED)]
+    needed_bytes = _needed_bytes(state, job.model, size)
+    anywhere = not failures and model.facts.memory.swap_device in HOST
+    if anywhere and state.most_bytes and not never_fits(needed_bytes, state.most_bytes):
+        return None
     there = homes(state, job.model, size)
     if not there:
         return NoDevice(why_no_device(state)).report()
-    failures = [*state.slots(job.model, SlotState.FAILED)]
-    needed_bytes = _needed_bytes(state, job.model, size)
     failed = {slot.device for slot in failures}
     most_bytes = [each.ledger.most_bytes for each in there if each.name not in failed]
     if most_bytes and not never_fits(needed_bytes, most_bytes):

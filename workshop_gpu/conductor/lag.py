@@ -28,6 +28,7 @@ class Lag:
         self._devices = devices
         self._first_key_on = first_key_on
         self._known: dict[str, bool] = {}
+        self._going_on: dict[str, Key] = {}
 
     def falls_behind(self, model: str) -> bool:
         """Whether the model is ready, but a device that does not have it would go on with others
@@ -57,13 +58,19 @@ class Lag:
 
     def _ahead_s(self, device: Device, key: Key) -> float:
         """By how much those who go on there had more than the owner of the key, at the least."""
+        least = self._going_on.get(device.name)
+        if least is None:
+            least = self._going_on[device.name] = self._who_goes_on(device)
+        return least[2] - key[2] if least[:2] == key[:2] else 0.0
+
+    def _who_goes_on(self, device: Device) -> Key:
+        """The place of the one with the least of those who run there or could begin."""
         first = self._first_key_on(device)
         keys = [] if first is END else [first]
         for job in device.running.values():
             had_s = self._state.shares.used_s(job.participant) - job.charged_s
             keys.append((job.rank, Reason.SHARE, had_s, 0, 0))
-        least = min(keys or self._cold_keys, default=END)
-        return least[2] - key[2] if least[:2] == key[:2] else 0.0
+        return min(keys or self._cold_keys, default=END)
 
     @cached_property
     def _cold_keys(self) -> list[Key]:

@@ -10,7 +10,7 @@ from workshop_gpu.conductor.looked import look_at
 from workshop_gpu.conductor.orders import Evict, Load, Order
 from workshop_gpu.conductor.placement import Option
 from workshop_gpu.conductor.placing import Ask
-from workshop_gpu.conductor.queue import END, Key
+from workshop_gpu.conductor.queue import BEGIN, END, Key
 from workshop_gpu.conductor.records import Device, Job, State
 from workshop_gpu.conductor.room import Claim, Room
 from workshop_gpu.conductor.states import SlotState
@@ -81,12 +81,24 @@ class Look:
         return [device for device in self.free if model not in device.slots]
 
     def giving(self, claim: Claim, fewest_bytes: int) -> list[Device]:
-        """Devices that are worth asking one by one how they get so much room, or more."""
+        """Devices that are worth asking one by one how they get so much room, or more: it is
+        free, or something that is idle may be within the claim's reach."""
+        if fewest_bytes > self._most_free_bytes and not claim.goes_before(self._farthest):
+            return []
         return [
             device
             for device in self.open(claim.model)
-            if self.room.may_give(device, claim, fewest_bytes)
+            if fewest_bytes <= look_at(self.state, device).free_bytes
+            or claim.goes_before(self.room.farthest_on(device))
         ]
+
+    @cached_property
+    def _most_free_bytes(self) -> int:
+        return max((look_at(self.state, each).free_bytes for each in self.free), default=0)
+
+    @cached_property
+    def _farthest(self) -> Key:
+        return max(map(self.room.farthest_on, self.free), default=BEGIN)
 
     @property
     def stuck(self) -> set[tuple[str, str]]:
@@ -102,10 +114,6 @@ class Look:
     @cached_property
     def _names(self) -> set[str]:
         return {device.name for device in self.devices}
-
-    @cached_property
-    def _most_free_bytes(self) -> int:
-        return max((look_at(self.state, each).free_bytes for each in self.free), default=0)
 
     def option(
         self, device: Device, claim: Claim, needed: int, worst: Standing = Standing.AWAITED

@@ -217,14 +217,14 @@ def homes(state: State, model: str, size: Size) -> list[Device]:
     """The devices that are not gone and on which the model could be placed for such a job, were
     they large enough: one that it must borrow from is none, nor are the others without that."""
     swap = state.models[model].facts.memory.swap_device
+    there = [device for device in state.devices.values() if not device.is_gone]
+    if swap in HOST:
+        return there
     return [
         device
-        for device in state.devices.values()
-        if not device.is_gone
-        and (
-            not must_borrow(state, model, size, device)
-            or (device.name != swap and kind_of(device.name) == kind_of(swap))
-        )
+        for device in there
+        if not must_borrow(state, model, size, device)
+        or (device.name != swap and kind_of(device.name) == kind_of(swap))
     ]
 
 

@@ -90,13 +90,7 @@ class Room:
             busy=bool(device.running),
         )
 
-    def may_give(self, device: Device, claim: Claim, fewest_bytes: int) -> bool:
-        """Whether it is worth asking the device for so many bytes or more: they are free, or
-        something that is idle may be within the claim's reach."""
-        free = look_at(self._state, device).free_bytes
-        return fewest_bytes <= free or claim.goes_before(self._farthest_on(device))
-
-    def _farthest_on(self, device: Device) -> Key:
+    def farthest_on(self, device: Device) -> Key:
         """The last of those who wait for what could leave the device at once."""
         farthest = self._farthest.get(device.name)
         if farthest is None:

@@ -39,9 +39,11 @@ def check_swap_device(state: State, model: str, placement: str) -> None:
 def check_homes(state: State, model: str, size: Size) -> None:
     """Where the model needs memory of its swap device, another one must be left that could have
     it. Raises InvalidPlacement."""
+    source = state.models[model].facts.memory.swap_device
+    if source in HOST:
+        return
     usable = [device.name for device in state.devices.values() if not device.is_gone]
     if usable and not homes(state, model, size):
-        source = state.models[model].facts.memory.swap_device
         problem = f'it needs memory of "{source}" beside its own, and no other GPU here works'
         raise InvalidPlacement(model, _FIELD, f'{problem}; write "cpu", or choose another rung')
 
