@@ -1,6 +1,8 @@
 """A crowd on small cards: it names rungs and manners, runs out of memory often, and what the
 instructor has said of models' memory stays in force to the end."""
 
+from typing import Any
+
 import hypothesis.strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
@@ -30,19 +32,9 @@ class TightCrowd(Crowd):
         bustle=st.sampled_from((0.0, 0.5, 0.9)),
         dice=st.integers(0, 1000),
     )
-    def open(
-        self,
-        queue_limit: int,
-        count: int,
-        second_gb: int,
-        batch_limit: int,
-        wait_limit_s: float,
-        bustle: float,
-        dice: int,
-        first_gb: int = 80,
-    ) -> None:
+    def open(self, first_gb: int, **drawn: Any) -> None:
         self.first_gb = first_gb
-        super().open(queue_limit, count, second_gb, batch_limit, wait_limit_s, bustle, dice)
+        super().open(**drawn)
 
     @rule(
         who=people,
@@ -53,17 +45,8 @@ class TightCrowd(Crowd):
         rung=st.sampled_from((*[""] * 8, *_RUNGS)),
         manner=st.sampled_from((*[""] * 5, *_MANNERS)),
     )
-    def submit(
-        self,
-        who: str,
-        model: str,
-        size: int,
-        priority: Priority,
-        alone: bool,
-        rung: str = "",
-        manner: str = "",
-    ) -> None:
-        super().submit(who, model, size, priority, alone, rung, manner)
+    def submit(self, *asked: Any, **wanted: Any) -> None:
+        super().submit(*asked, **wanted)
 
     @precondition(lambda self: self.out.busy)
     @rule(number=numbers, phase=st.sampled_from(PHASES))
