@@ -185,10 +185,12 @@ class Limits(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, bench: Bench, model: Any, resident: Drawn) -> "Limits":
         """The bus is measured here."""
-        bus = importlib.import_module("workshop_gpu.worker.bus").bus_bytes_per_s(
-            bench.torch.device(bench.kind)
-        )
-        bench.add(shown("registered memory to the device", bus / 1e9, "GB/s"))
+        if bench.kind == "cuda":
+            bus = importlib.import_module("benchmarks.switching_limits").bus_speed()
+        else:
+            device = bench.torch.device(bench.kind)
+            bus = importlib.import_module("workshop_gpu.worker.bus").bus_bytes_per_s(device)
+        bench.add(shown("pinned memory to the device", bus / 1e9, "GB/s"))
         return cls(resident, 0, bus).with_resident(model, resident)
 
     def with_resident(self, model: Any, resident: Drawn) -> "Limits":
