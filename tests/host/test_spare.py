@@ -10,8 +10,9 @@ import pytest
 from tests.host.test_runtime import runtime_with
 from workshop_gpu.api.views import Viewer, Views
 from workshop_gpu.catalogue.catalogue import Catalogue
+from workshop_gpu.conductor import effects
 from workshop_gpu.conductor.effects import Notice
-from workshop_gpu.conductor.states import SlotState
+from workshop_gpu.conductor.states import JobState, Priority, ReservationState, SlotState
 from workshop_gpu.host import gpu_readings, spare
 from workshop_gpu.host.devices import DeviceConfig, find_devices
 from workshop_gpu.host.log_entries import CatalogueRead
@@ -203,6 +204,63 @@ def test_a_spare_that_dies_with_the_card_open_is_replaced_by_one_that_opens_it(p
 
     assert with_spare(scenario, tmp_path, (CARD,), holds=holders.append) == CARD
     assert holders[:3] == [1, None, 2]
+
+
+@pytest.mark.parametrize("waits", ["a job", "a notebook", "the whole card"])
+def test_the_spare_gives_its_memory_of_the_card_to_those_who_wait_for_it(
+    waits, processes, tmp_path
+):
+    holders = []
+
+    async def scenario(keeper, keeping):
+        keeper.worker_is_ready(CARD, ready(80, 500))
+        await keeper.stands_by()
+        keeper.look(room(job="load"))
+        assert holders == [1], "nobody waits for it"
+        keeper.look(WAITING[waits])
+        await processes.made[0].ended.wait()
+        assert await keeper.stands_by() == 2
+        keeper.look(WAITING[waits])
+        keeper.worker_is_ready(CARD, ready(80, 500))
+        assert processes.made[1].device is None, "they would have to wait again"
+        await keeper.take(CARD, tmp_path, 500)
+        return processes.made[1]
+
+    taken = with_spare(scenario, tmp_path, (CARD,), holds=holders.append)
+    assert (taken.device, taken.ended.is_set()) == (CARD, False)
+    assert holders == [1, None, None]
+
+
+def test_a_spare_that_is_taken_while_it_is_to_give_way_is_not_ended(processes, tmp_path):
+    async def scenario(keeper, keeping):
+        keeper.worker_is_ready(CARD, ready(80, 500))
+        await keeper.stands_by()
+        keeper.look(WAITING["a job"])
+        taken = await keeper.take(CARD, tmp_path, 500)
+        return taken.device, taken.ended.is_set()
+
+    assert with_spare(scenario, tmp_path, (CARD,)) == (CARD, False)
+
+
+def room(job="", reservations=()):
+    view = effects.JobView(
+        "one", "ann", None, "shapes", Priority.NORMAL, JobState.QUEUED, None, 1, None, job, 0, 4,
+        0.0, -1.0, -1.0, None,
+    )  # fmt: skip
+    return effects.Snapshot((), (), (view,), (), reservations)
+
+
+def reserved(size_bytes, state):
+    return effects.ReservationView(
+        "room", "ann", "kernel", "cuda:0", size_bytes, state, 0, None, None
+    )
+
+
+WAITING = {
+    "a job": room(job="foreign"),
+    "a notebook": room(reservations=(reserved(10**9, ReservationState.WAITING),)),
+    "the whole card": room(reservations=(reserved(None, ReservationState.GRANTED),)),
+}
 
 
 def test_while_it_stands_by_the_spare_builds_what_is_likely_by_then(processes, tmp_path):

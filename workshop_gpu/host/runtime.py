@@ -149,9 +149,7 @@ class Runtime:
             holds=self.foreign.spare_holds,
             tell=self._inform,
         )
-        take_spare = None
-        if settings.spare_worker:
-            take_spare = beside(settings.devices, catalogue, self.spare.take)
+        take_spare = beside(settings.devices, catalogue, self.spare.take)
         self._supervisors = {
             device.id: Supervisor(
                 device,
@@ -162,7 +160,7 @@ class Runtime:
                 on_end=self._on_worker_end,
                 start=beside(settings.devices, catalogue, self.spare.start),
                 start_fresh=beside(settings.devices, catalogue, self.spare.start_fresh),
-                take_spare=take_spare,
+                take_spare=take_spare if settings.spare_worker else None,
                 log=self._log,
                 silence_limit_s=settings.silence_limit_s,
                 retry_s=_LOST_DEVICE_RETRY_S,
@@ -272,7 +270,9 @@ class Runtime:
     async def _renew_leases(self) -> None:
         while True:
             await anyio.sleep(LOOK_S)
-            self._leases.renew(self.snapshot())
+            snapshot = self.snapshot()
+            self._leases.renew(snapshot)
+            self.spare.look(snapshot)
 
     async def _keep_time(self) -> None:
         learned_at = time.monotonic()

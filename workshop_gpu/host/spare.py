@@ -13,6 +13,8 @@ from pathlib import Path
 
 import anyio
 
+from workshop_gpu.conductor.effects import Snapshot
+from workshop_gpu.conductor.states import ReservationState
 from workshop_gpu.host.devices import DeviceConfig
 from workshop_gpu.host.worker_process import UNCOMPILED, Compilation, WorkerProcess
 from workshop_gpu.worker.protocol import Prepare, Ready
@@ -65,11 +67,13 @@ class SpareWorker:
         self._retry_s = retry_s
         self._rest_s = rest_s
         self._opens: tuple[DeviceConfig, int] | None = None
+        self._gives_way = False
         self._standing_by: WorkerProcess | None = None
         self._stands_by = asyncio.Event()
         self._is_time = asyncio.Event()
         self._taken = asyncio.Event()
         self._let_go = asyncio.Event()
+        self._given_up = asyncio.Event()
         self.problem = ""
         """Why there is none, after several tries; "" where all is well."""
 
@@ -119,10 +123,19 @@ class SpareWorker:
     def worker_is_ready(self, device: DeviceConfig, report: Ready) -> None:
         """A device's worker has begun to work: now a spare may be prepared."""
         large = bool(device.gpu_uuid) and report.total_bytes >= _LARGE_CARD_BYTES
-        if self._is_alone and large and self._opens is None:
+        if self._is_alone and large and self._opens is None and not self._gives_way:
             # The first worker's figure: one that was told it counts it as its own.
             self._opens = device, report.memory.ours_bytes
         self._is_time.set()
+
+    def look(self, snapshot: Snapshot) -> None:
+        """Whether somebody waits for the memory that a spare with the card open has: a job beside
+        which others hold too much, or a notebook for room or for the whole card. Then the spare
+        gives it back, and opens no card ahead any more: it would take what they need again."""
+        if self._opens is not None and _is_short(snapshot):
+            self._log.info("The spare worker gives its memory of the card to those who wait.")
+            self._opens, self._gives_way = None, True
+            self._given_up.set()
 
     async def run(self) -> None:
         """Keeps a spare until cancelled. One that was of no use too often in a row is tried again
@@ -150,8 +163,8 @@ class SpareWorker:
         self._tell(self.problem)
 
     async def _keep_one(self) -> str:
-        """One spare, until it is taken: then "". Otherwise how it ended."""
-        self._taken, self._let_go = asyncio.Event(), asyncio.Event()
+        """One spare, until it is taken or given up: then "". Otherwise how it ended."""
+        self._taken, self._let_go, self._given_up = (asyncio.Event() for _ in range(3))
         try:
             worker = await WorkerProcess.stand_by(
                 self._log_folder, self._threads, self._cards, self._compilation
@@ -183,7 +196,7 @@ class SpareWorker:
                 with anyio.CancelScope(shield=True):
                     reason = await worker.end()
             self._let_go.set()
-        return reason
+        return "" if self._given_up.is_set() else reason
 
     async def _until_taken_or_ended(self, worker: WorkerProcess) -> None:
         async with anyio.create_task_group() as group:
@@ -192,6 +205,19 @@ class SpareWorker:
                 await worker.receive()  # it says nothing while it stands by
                 group.cancel_scope.cancel()
 
+            async def until_given_up() -> None:
+                await self._given_up.wait()
+                group.cancel_scope.cancel()
+
             group.start_soon(until_ended)
+            group.start_soon(until_given_up)
             await self._taken.wait()
             group.cancel_scope.cancel()
+
+
+def _is_short(snapshot: Snapshot) -> bool:
+    waits = any(job.waiting_for == "foreign" for job in snapshot.jobs)
+    return waits or any(
+        each.state is ReservationState.WAITING or each.size_bytes is None
+        for each in snapshot.reservations
+    )
