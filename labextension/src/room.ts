@@ -28,6 +28,7 @@ export interface Room {
   running: Job[];
   reservations: Reservation[];
   paused: string;
+  /** What does not work at present, models.toml included; the instructor is shown it. */
   problems: string[];
   /** The latest first. */
   news: News[];
@@ -74,7 +75,7 @@ function applied(room: Room, event: StreamEvent, at: number): Room {
     case 'device':
       return { ...room, devices: replaced(room.devices, event.device) };
     case 'models':
-      return { ...room, models: event.models };
+      return { ...room, models: event.models, problems: event.problems };
     case 'reservation':
       return withReservation(room, event.reservation, event.ended !== '');
     case 'policy':

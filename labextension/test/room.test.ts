@@ -56,6 +56,16 @@ test('an account replaces the one of the same GPU only', () => {
   ]);
 });
 
+test('what does not work comes with the models, and goes again', () => {
+  const problems = (...told: string[]): StreamEvent => ({
+    event: 'models',
+    models: [model('sdxl')],
+    problems: told
+  });
+  expect(roomAfter(problems('The disk is full.')).problems).toEqual(['The disk is full.']);
+  expect(roomAfter(problems('The disk is full.'), problems()).problems).toEqual([]);
+});
+
 test('the latest news is first, and old news goes', () => {
   const news = Array.from({ length: 60 }, (_, i) => ({
     event: 'news' as const,

@@ -285,3 +285,22 @@ def test_the_panel_is_there_in_notebook_7_and_in_a_narrow_window(open_panel: Ope
     page = open_panel("tree", viewport={"width": 420, "height": 800})
     expect(page.root.locator(".jp-wg-legend")).to_contain_text("free")
     picture(page, "panel-narrow")
+
+
+def test_at_last_what_does_not_work_is_shown_to_the_instructor_until_it_works(
+    server: ServerProcess, open_panel: Open
+) -> None:
+    page, other = open_panel(instructor=True), open_panel()
+    problems = page.root.locator(".jp-wg-problems li")
+    expect(problems).to_have_count(0)
+    models_file = server.folder / "config" / "workshop_gpu" / "models.toml"
+    models_file.parent.mkdir(exist_ok=True)
+    entry = '[[model]]\nid = "mine"\nsource = { hub = "me/mine" }\n'
+    models_file.write_text(entry + "pinn = true\n")
+    expect(problems.first).to_contain_text('unknown key "pinn" (did you mean "pin"?)')
+    for theme in ("JupyterLab Dark", "JupyterLab Light"):
+        page.theme(theme)
+        picture(page, f"problems-{theme[-5:].strip().lower()}")
+    expect(other.root.locator(".jp-wg-problems")).to_have_count(0)
+    models_file.write_text(entry)  # from now on there is no other model
+    expect(problems).to_have_count(0)

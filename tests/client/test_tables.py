@@ -55,10 +55,6 @@ def a_status(**changes: Any) -> schemas.Status:
     ("pool", "line"),
     [
         (schemas.Pool(64 * 10**9, 28 * 10**9), "Weight pool: 28.0 GB of 64.0 GB"),
-        (
-            schemas.Pool(64 * 10**9, 10**9, "the driver refuses"),
-            "Weight pool: 1.0 GB of 64.0 GB (the driver refuses)",
-        ),
         (schemas.Pool(problem="it is switched off"), "No weight pool: it is switched off"),
     ],
 )

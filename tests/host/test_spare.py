@@ -15,7 +15,7 @@ from workshop_gpu.conductor.effects import Notice
 from workshop_gpu.conductor.states import JobState, Priority, ReservationState, SlotState
 from workshop_gpu.host import gpu_readings, spare
 from workshop_gpu.host.devices import DeviceConfig, find_devices
-from workshop_gpu.host.log_entries import CatalogueRead
+from workshop_gpu.host.log_entries import ProblemsChanged
 from workshop_gpu.host.records import Participant
 from workshop_gpu.host.runtime import Runtime, RuntimeSettings
 from workshop_gpu.host.spare import SpareWorker
@@ -317,11 +317,11 @@ def test_spares_that_are_of_no_use_are_told_once_and_tried_again_later(processes
 def test_that_there_is_no_spare_is_told_to_people_and_stands_among_the_problems(tmp_path):
     runtime = runtime_with(tmp_path, Catalogue(None))
     runtime.spare._miss("exit code 1")
-    (problem,) = runtime.problems
+    (problem,) = runtime.problems.now
     assert "restarts of GPU workers take longer" in problem
     entries = [entry for _, entry in runtime.events.after(0)]
     assert Notice(problem) in entries
-    assert entries[-1] == CatalogueRead(), "which brings the problems to the panel"
+    assert entries[-1] == ProblemsChanged(), "which brings them to the panel"
     viewer = Viewer(Participant("user:zoe", "Zoe"), True, "/")
     assert Views(runtime, viewer).status().problems == [problem]
 

@@ -341,6 +341,7 @@ def test_a_pool_that_is_switched_off_says_so(make_pool):
     reason = "it is switched off (WorkshopGPU.pool_gb is 0)"
     assert Worker(pool).want("a") == PartRefused("a", reason)
     assert pool.state().problem == reason
+    assert pool.problem == "", "it was meant so"
 
 
 def test_a_system_without_shared_memory_has_no_pool(make_pool, monkeypatch):
@@ -376,6 +377,7 @@ def test_a_worker_whose_weights_are_not_in_the_pool_is_told_as_long_as_it_is_so(
     worker = Worker(pool)
     pool.loaded(worker, loaded("large", no_pool="the driver refuses"))
     assert pool.state().problem == "the driver refuses"
+    assert "machine's memory: the driver refuses." in pool.problem
     pool.loaded(worker, loaded("large"))
     assert pool.state().problem == ""
     pool.loaded(worker, loaded("large", no_pool="the driver refuses"))

@@ -20,7 +20,7 @@ from workshop_gpu.conductor import effects
 from workshop_gpu.conductor.errors import ErrorReport
 from workshop_gpu.conductor.states import JobState, SlotState
 from workshop_gpu.host import classroom
-from workshop_gpu.host.log_entries import CatalogueRead, LogEntry, Preview
+from workshop_gpu.host.log_entries import CatalogueRead, LogEntry, Preview, ProblemsChanged
 from workshop_gpu.host.news import NewsItem
 from workshop_gpu.host.records import JobRecord, Participant
 from workshop_gpu.host.runtime import Runtime
@@ -187,8 +187,7 @@ class Views:
 
     def all_problems(self) -> list[str]:
         """And with the journal and the machinery."""
-        others = filter(None, (self._runtime.keeper.problem, *self._runtime.problems))
-        return [*self.problems(), *map(self._words, others)]
+        return [*self.problems(), *map(self._words, self._runtime.problems.now)]
 
     def _news(self, item: NewsItem) -> room.News:
         return room.News(item.at, item.kind, self._words(item.text), item.device, item.model)
@@ -327,7 +326,7 @@ class Views:
                 return schemas.WaitsEvent(waits_s)
             case effects.Notice(text):
                 return schemas.NoticeEvent(self._words(text), self._runtime.now())
-            case CatalogueRead():
+            case CatalogueRead() | ProblemsChanged():
                 return schemas.ModelsEvent(self.models(), self.all_problems())
         return self._room_event(entry)
 

@@ -225,8 +225,7 @@ def _pool_line(pool: schemas.Pool) -> str:
     """What is kept in host memory, or why nothing is."""
     if not pool.budget_bytes:
         return f"No weight pool: {pool.problem}" if pool.problem else ""
-    kept = f"Weight pool: {amount(pool.used_bytes)} of {amount(pool.budget_bytes)}"
-    return f"{kept} ({pool.problem})" if pool.problem else kept
+    return f"Weight pool: {amount(pool.used_bytes)} of {amount(pool.budget_bytes)}"
 
 
 def _who(asked: schemas.Job | schemas.Reservation) -> str:

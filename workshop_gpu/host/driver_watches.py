@@ -37,10 +37,10 @@ class DriverWatches:
             yield "The watch over the driver", self._xids.run
 
     @property
-    def problems(self) -> tuple[str, ...]:
-        """What is not known at present, and why, for people."""
+    def problem(self) -> str:
+        """What is not known at present, and why, for people; "" where all is known."""
         foreign = (watch.problem for watch in self._foreign.values())
-        return tuple(filter(None, (self._xids.problem, *foreign)))
+        return " ".join(filter(None, (self._xids.problem, *foreign)))
 
     def _on_processes(self, device: str, found: Processes | None) -> None:
         others = {each: known for each, known in self.processes.items() if each != device}

@@ -21,4 +21,10 @@ class CatalogueRead(msgspec.Struct, frozen=True):
     """The catalogue was read again, or the rules for its models changed."""
 
 
-LogEntry = Effect | Preview | CatalogueRead | NewsItem | MessageChanged | HelpChanged
+class ProblemsChanged(msgspec.Struct, frozen=True):
+    """Something of the server stopped working, or works again."""
+
+
+LogEntry = (
+    Effect | Preview | CatalogueRead | ProblemsChanged | NewsItem | MessageChanged | HelpChanged
+)

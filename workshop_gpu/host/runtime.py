@@ -39,9 +39,10 @@ from workshop_gpu.host.keeper import Keeper
 from workshop_gpu.host.kept import Kept
 from workshop_gpu.host.leases import LOOK_S, Leases
 from workshop_gpu.host.likely import likely_sources
-from workshop_gpu.host.log_entries import CatalogueRead, LogEntry, Preview
+from workshop_gpu.host.log_entries import CatalogueRead, LogEntry, Preview, ProblemsChanged
 from workshop_gpu.host.neighbours import beside
 from workshop_gpu.host.orders import ORDERS, Orders
+from workshop_gpu.host.problems import Problems
 from workshop_gpu.host.records import JobRecord, JobRecords, Participant
 from workshop_gpu.host.reserving import Reservations
 from workshop_gpu.host.retention import Limits
@@ -149,6 +150,8 @@ class Runtime:
             holds=self.foreign.spare_holds,
             tell=self._inform,
         )
+        parts = (self.keeper, self.pool, self.spare, self.watches)
+        self.problems = Problems(parts, lambda: self.events.append(ProblemsChanged()))
         take_spare = beside(settings.devices, catalogue, self.spare.take)
         self._supervisors = {
             device.id: Supervisor(
@@ -283,6 +286,7 @@ class Runtime:
             self._tell(events.Tick())
             self.pool.relieve()
             self.chronicle.keep_time(self.snapshot)
+            self.problems.look()
             if time.monotonic() >= learned_at + _LEARNED_S:
                 learned_at = time.monotonic()
                 await self.kept.keep_learned(self._conductor.learned())
@@ -375,11 +379,6 @@ class Runtime:
         """Returns once the job is in the journal as it is now. Raises DiskFull."""
         await self.keeper.written(job)
 
-    @property
-    def problems(self) -> tuple[str, ...]:
-        """What of the machinery does not work at present, for people."""
-        return tuple(filter(None, (self.spare.problem, *self.watches.problems)))
-
     def hold(self, hold: str) -> effects.HoldView:
         """A living hold. Raises HoldUnknown or HoldEnded."""
         return self._conductor.hold(hold, time.monotonic())
@@ -451,7 +450,7 @@ class Runtime:
 
     def _inform(self, text: str) -> None:
         self._announce(effects.Notice(text))
-        self.events.append(CatalogueRead())  # with which `problems` are told
+        self.problems.look()
 
     # the workers
 

@@ -106,12 +106,22 @@ class WeightPool:
         """Why a worker's last load was not from the pool; "" if it was."""
         self._asked_to_free = False
 
+    @property
+    def problem(self) -> str:
+        """Why weights do not all come from the pool, in a sentence; "" where they do, or where it
+        is switched off."""
+        because = self._why_not() if self._budget_bytes > 0 else ""
+        return f"Weights do not all come from this machine's memory: {because}." if because else ""
+
+    def _why_not(self) -> str:
+        return self._problem or next(filter(None, self._troubles.values()), "")
+
     def state(self) -> PoolState:
         """What is in the pool now."""
         return PoolState(
             self._budget_bytes if not self._problem else 0,
             self._used_bytes(),
-            self._problem or next(filter(None, self._troubles.values()), ""),
+            self._why_not(),
             tuple(
                 PoolPart(
                     part.digest,

@@ -9,12 +9,14 @@ import { useNow } from './hooks';
 
 const SHOWN_NEWS = 12;
 
-/** What everybody sees: the GPUs, the queue, the models, what happened. */
+/** What everybody sees: the GPUs, the queue, the models, what happened; an instructor also sees what
+ * does not work. */
 export function Now({ desk, room }: { desk: Desk; room: Room }) {
   const { trans } = desk;
   const now = useNow();
   return (
     <>
+      {room.me.admin && <Problems room={room} trans={trans} />}
       {bars(room, trans).map(bar => (
         <DeviceBar key={bar.device} bar={bar} />
       ))}
@@ -23,6 +25,24 @@ export function Now({ desk, room }: { desk: Desk; room: Room }) {
       <Charts desk={desk} room={room} now={now} />
       <NewsList room={room} trans={trans} />
     </>
+  );
+}
+
+function Problems({ room, trans }: { room: Room; trans: Trans }) {
+  if (room.problems.length === 0) {
+    return null;
+  }
+  return (
+    <section className="jp-wg-problems" role="status">
+      <h3>{trans.__('Problems')}</h3>
+      <ul>
+        {room.problems.map(problem => (
+          <li key={problem} className="jp-wg-note jp-mod-warn">
+            {problem}
+          </li>
+        ))}
+      </ul>
+    </section>
   );
 }
 
