@@ -47,6 +47,11 @@ _MOST_AT_ONCE = 4
 _FEW_STEPS = 2
 _MOVES = 0.2
 """The share of jobs before which the other program moves."""
+_TIGHT = 0.5
+"""The share of its coming after which nothing is left but the simulated card."""
+_BESIDE_BYTES = 2_000_000_000
+"""On that card besides what is planned: a CUDA context and the ledger's margin."""
+_UNCAPPED_GB = 8
 _SEEN_S = 5.0
 """An idle worker reads its card's memory every two seconds."""
 _NEARLY_BYTES = 2_000_000_000
@@ -103,7 +108,8 @@ def throws(models: Sequence[str], sides: Sequence[int]) -> Iterator[_Throw]:
         )  # fmt: skip
         model = dice.choice(models)
         if dice.random() < _MOVES:
-            share = dice.random() if share == 0 else 0.0
+            comes = 1.0 if dice.random() < _TIGHT else dice.random()
+            share = comes if share == 0 else 0.0
         yield _Throw(params, model, share)
         number += 1
 
@@ -253,9 +259,10 @@ class _Card:
                     position = events.position
 
     def _most_bytes(self) -> float:
-        """So much that the model's part is now and then all that is left."""
+        """All but the simulated card: then memory is as short as on a real one of that size."""
         total = self._runtime.snapshot().devices[0].total_bytes
-        return max(1e9, total - 1.3e9 * max(self._size_gb, 8))
+        left_bytes = 1e9 * (self._size_gb or _UNCAPPED_GB) + _BESIDE_BYTES
+        return max(1e9, total - left_bytes)
 
     def _others_bytes(self) -> int:
         holders = self._runtime.snapshot().devices[0].holders
