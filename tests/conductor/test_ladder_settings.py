@@ -28,6 +28,8 @@ from workshop_gpu.conductor.rungs import (
         ("aggressive", Placement(staged=ROLES)),
         ("cpu-encoders", Placement(on_cpu=(ENCODERS,))),
         ("streamed-encoders", Placement(staged=(VAE,), streamed=(ENCODERS,))),
+        ("staged-vae", Placement(staged=(VAE,))),
+        ("resident-sliced", Placement(sliced=True)),
         ("none", RESIDENT),
     ],
 )

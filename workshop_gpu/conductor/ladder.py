@@ -112,6 +112,13 @@ RUNGS: tuple[Rung, ...] = (
         Placement(staged=(VAE,), on_cpu=(ENCODERS,), tiled=True, sliced=True),
         Streams.SOME,
     ),
+    Rung("staged-vae", "VAE staged", Placement(staged=(VAE,)), by_name_only=True),
+    Rung(
+        "resident-sliced",
+        "attention slicing, everything on the GPU",
+        Placement(sliced=True),
+        by_name_only=True,
+    ),
     Rung(
         "streamed-encoders",
         "text encoders streamed, VAE staged",
