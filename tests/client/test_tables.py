@@ -9,7 +9,9 @@ from tests.client.fakes import a_job, a_model, a_slot
 from workshop_gpu.api import schemas
 from workshop_gpu.client.tables import ModelTable, StatusView, model_state
 from workshop_gpu.conductor.effects import Holder
+from workshop_gpu.conductor.errors import ErrorReport
 
+BROKEN = a_slot("failed", error=ErrorReport("bad_checkpoint", "vae.safetensors is cut off.", {}))
 MARKUP = "<script>alert(1)</script>"
 
 
@@ -97,7 +99,8 @@ def test_no_models_and_mistakes_of_the_catalogue_are_said() -> None:
         ({"enabled": False, "reason": "after lunch"}, "switched off: after lunch"),
         ({"enabled": False}, "switched off"),
         ({"state": "unavailable", "problem": "no files"}, "not usable: no files"),
-        ({"state": "failed"}, "not usable"),
+        ({"state": "failed"}, "did not load; ask for it to try again"),
+        ({"state": "failed", "slots": [BROKEN]}, "did not load (vae.safetensors is cut off); ask"),
         ({"state": "leaving"}, "leaving"),
         (
             {"state": "ready", "slots": [a_slot("ready", compiled=True, loras=("ink",))]},

@@ -204,6 +204,13 @@ def test_a_policy_that_cannot_be_is_refused_and_nothing_changes(policy: Policy) 
     assert stage().refused(events.PolicyChanged(policy)).kind == "invalid_policy"
 
 
+def test_a_pinned_model_is_not_withdrawn_and_the_answer_says_what_to_do() -> None:
+    made = stage()
+    change(made, pinned={"a": True})
+    report = made.refused(events.PolicyChanged(Policy(pinned={"a": True}, withdrawn={"a": ""})))
+    assert "unpin it, or offer it, first" in report.message
+
+
 def test_a_pin_that_has_no_room_beside_the_others_is_refused_with_the_numbers() -> None:
     made = stage()
     change(made, pinned={"a": True, "b": True})

@@ -162,7 +162,7 @@ class Views:
             reason=spec.reason if withdrawn is None else withdrawn,
             state=state,
             problem=self._words(local.problem),
-            bytes=best.bytes if best else round(spec.vram_gb * 1e9) or local.file_bytes,
+            bytes=(best and best.bytes) or round(spec.vram_gb * 1e9) or local.file_bytes,
             done_bytes=done_bytes,
             total_bytes=total_bytes,
             defaults=msgspec.structs.asdict(spec.defaults),

@@ -100,4 +100,3 @@ class ModelSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     compile: str = AUTO
     enabled: bool = True
     reason: str = ""
-    thumbnail: str = ""

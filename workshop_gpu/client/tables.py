@@ -74,7 +74,11 @@ def model_state(model: schemas.Model) -> str:
             return model.state
         case "absent":
             return "on disk"
-        case "failed" | "unavailable":
+        case "failed":
+            error = next((slot.error for slot in model.slots if slot.error), None)
+            why = f" ({error.message.rstrip('.')})" if error else ""
+            return f"did not load{why}; ask for it to try again"
+        case "unavailable":
             return f"not usable: {model.problem}" if model.problem else "not usable"
         case _:
             return model.state

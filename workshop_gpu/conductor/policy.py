@@ -78,7 +78,8 @@ class Policy(msgspec.Struct, frozen=True):
         self._check_names()
         for model in self.withdrawn:
             if self.pinned.get(model):
-                raise InvalidPolicy("pinned", f"{model} is withdrawn; offer it before you pin it")
+                problem = f"{model} cannot be pinned and withdrawn: unpin it, or offer it, first"
+                raise InvalidPolicy("pinned", problem)
 
     def _check_names(self) -> None:
         named: dict[str, Mapping[str, object]] = {

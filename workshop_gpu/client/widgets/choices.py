@@ -74,7 +74,7 @@ def _short_state(model: schemas.Model) -> str:
         return "withdrawn"
     if model.state in ("loading", "downloading") and model.total_bytes > 0:
         return f"{model.state} {100 * model.done_bytes // model.total_bytes} %"
-    return {"absent": "on disk", "unavailable": "not usable", "failed": "not usable"}.get(
+    return {"absent": "on disk", "unavailable": "not usable", "failed": "did not load"}.get(
         model.state, model.state
     )
 
