@@ -1,15 +1,17 @@
-"""What a policy contradicts on this machine: pins that cannot be ready together, and rungs that a
-model does not have. Only what is surely so counts: sizes are the least that are possible, and as
-long as a GPU has not told its own, nothing is sure.
+"""What a policy contradicts on this machine: pins that cannot be ready together, or of models whose
+memory settings cannot work, and rungs that a model does not have. Only what is surely so counts:
+sizes are the least that are possible, and as long as a GPU has not told its own, nothing is sure.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
 
+from msgspec import structs
+
 from workshop_gpu.conductor.errors import InvalidPolicy, gigabytes, rounded_up
 from workshop_gpu.conductor.errors_placement import InvalidPlacement
-from workshop_gpu.conductor.events import PartBytes
-from workshop_gpu.conductor.memory_rules import check_rung
+from workshop_gpu.conductor.events import ModelFacts, PartBytes
+from workshop_gpu.conductor.memory_rules import check_memory, check_rung
 from workshop_gpu.conductor.offering import under
 from workshop_gpu.conductor.planning import TYPICAL, has_ladder, plans
 from workshop_gpu.conductor.policy import Policy
@@ -33,11 +35,30 @@ def check_contradictions(state: State, policy: Policy) -> None:
                 check_rung(supposed, name)
             except InvalidPlacement as refusal:
                 raise InvalidPolicy("placements", refusal.message.rstrip(".")) from None
-    before = {name: state.models[name].facts.memory for name in _pinned(state)}
-    now = {name: supposed.models[name].facts.memory for name in _pinned(supposed)}
-    problem = pins_problem(supposed) if now.items() - before.items() else ""
+    before = {each.model: each.memory for each in _pins(state, state.policy)}
+    new = [each for each in _pins(state, policy) if before.get(each.model) != each.memory]
+    impossible = impossible_pins(supposed)
+    for facts in new:
+        if facts.model in impossible:
+            raise InvalidPolicy("pinned", impossible[facts.model])
+    for name in impossible:
+        model = supposed.models[name]
+        model.facts = structs.replace(model.facts, pinned=False)
+    problem = pins_problem(supposed) if new else ""
     if problem:
         raise InvalidPolicy("pinned", problem)
+
+
+def impossible_pins(state: State) -> dict[str, str]:
+    """Models that the catalogue or the policy pins though their memory settings cannot work, with
+    the problem in words: loaded or not, they could draw no picture."""
+    found: dict[str, str] = {}
+    for facts in _pins(state, state.policy):
+        try:
+            check_memory(state, facts.model, TYPICAL)
+        except InvalidPlacement as refusal:
+            found[facts.model] = refusal.message.rstrip(".")
+    return found
 
 
 def pins_problem(state: State) -> str:
@@ -75,8 +96,15 @@ def _under(state: State, policy: Policy) -> State:
     return replace(state, policy=policy, models={**state.models, **models})
 
 
+def _pins(state: State, policy: Policy) -> list[ModelFacts]:
+    """What the policy says of the models that are to be pinned with it."""
+    found = [under(policy, facts) for facts in state.catalogue.values()]
+    return [each for each in found if each.pinned and each.enabled and not each.problem]
+
+
 def _pinned(state: State) -> list[str]:
-    """Also those that the instructor had evicted: the pin holds again when somebody asks."""
+    """Those whose pins hold; also those that the instructor had evicted: the pin holds again when
+    somebody asks."""
     return [
         name
         for name, model in state.models.items()
