@@ -17,6 +17,8 @@ ENTRY = '[[model]]\nid = "m"\nsource = { folder = "m" }\nmemory = { KEYS }\n'
         ("min_free_gb = -2", "min_free_gb"),
         ("prefetch = 0", "prefetch"),
         ('placement = "turbo"', "placement"),
+        ('placement = "swap-encoders"', "swap_device"),
+        ('placement = "swap-both", swap_device = "cpu"', "swap_device"),
     ],
 )
 def test_a_value_that_cannot_be_is_a_mistake_with_its_line(keys: str, field: str) -> None:
@@ -24,6 +26,11 @@ def test_a_value_that_cannot_be_is_a_mistake_with_its_line(keys: str, field: str
     (mistake,) = read.mistakes
     assert mistake.line == 4
     assert field in mistake.reason
+
+
+def test_a_rung_that_takes_another_gpu_goes_with_its_name() -> None:
+    keys = 'placement = "swap-encoders", swap_device = "cuda:1"'
+    assert not parse_models(ENTRY.replace("KEYS", keys)).mistakes
 
 
 def test_all_of_them_together_are_fine() -> None:

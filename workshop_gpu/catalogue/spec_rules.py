@@ -5,7 +5,8 @@ import re
 from collections.abc import Iterator
 
 from workshop_gpu.catalogue.spec import Limits, Memory, ModelSpec
-from workshop_gpu.conductor.ladder import names
+from workshop_gpu.conductor.ladder import names, takes_another_gpu
+from workshop_gpu.conductor.rungs import HOST
 
 KINDS = ("diffusers",)
 COMPILE = ("auto", "off")
@@ -78,6 +79,12 @@ def _memory(memory: Memory) -> Iterator[Broken]:
         yield (
             ("memory", "placement"),
             f'placement "{memory.placement[:80]}" is not known; it is {", ".join(names())}',
+        )
+    if takes_another_gpu(memory.placement) and memory.swap_device in HOST:
+        yield (
+            ("memory", "placement"),
+            f'placement "{memory.placement}" takes memory of another GPU; name it too, such as '
+            'swap_device = "cuda:1"',
         )
     for name in ("virtual_vram_gb", "swap_space_gb", "max_vram_gb", "min_free_gb"):
         number = getattr(memory, name)

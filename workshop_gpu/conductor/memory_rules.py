@@ -3,7 +3,7 @@ would do. Nothing has moved when it is raised."""
 
 from workshop_gpu.conductor.errors import gigabytes, rounded_down, rounded_up
 from workshop_gpu.conductor.errors_placement import InvalidPlacement, NotRepeatable
-from workshop_gpu.conductor.ladder import AUTO, RUNGS, Streams, names, rung_named
+from workshop_gpu.conductor.ladder import AUTO, RUNGS, Streams, names, rung_named, takes_another_gpu
 from workshop_gpu.conductor.memory_settings import MemorySettings
 from workshop_gpu.conductor.placement import never_fits
 from workshop_gpu.conductor.planner import least, plan_all
@@ -31,6 +31,7 @@ from workshop_gpu.conductor.rungs import (
 from workshop_gpu.conductor.states import DeviceState
 from workshop_gpu.conductor.swap_rules import check_homes, check_swap_device, check_swap_room
 
+_SMALLEST = Size(64 * 64, 1, 1)
 _NOTHING_TO_STREAM = "it has no repeated blocks that could be streamed; choose another"
 
 
@@ -54,11 +55,19 @@ def check_memory(state: State, model: str, size: Size) -> None:
 
 def check_rung(state: State, model: str) -> None:
     """Whether the rung that the settings name is one that the model has, as far as its parts are
-    known. Raises InvalidPlacement."""
-    if has_ladder(state, model):
-        _check_rungs(state, model, "")
-    else:
+    known, and could draw the smallest picture on this machine. What would be wrong without it is
+    left out. Raises InvalidPlacement."""
+    if takes_another_gpu(state.models[model].facts.memory.placement):
+        check_swap_device(state, model, "")
+    if not has_ladder(state, model):
         _check_whole(state, model, "")
+        return
+    _check_rungs(state, model, "")
+    try:
+        check_memory(state, model, _SMALLEST._replace(placement=AUTO))
+    except InvalidPlacement:
+        return
+    check_memory(state, model, _SMALLEST)
 
 
 def can_be_placed(state: State, model: str, size: Size) -> bool:
