@@ -1,7 +1,10 @@
 """What models.toml may say of a model's memory, before the model and the card are known."""
 
+from pathlib import Path
+
 import pytest
 
+from workshop_gpu.catalogue.catalogue import Catalogue
 from workshop_gpu.catalogue.toml_file import parse_models
 
 ENTRY = '[[model]]\nid = "m"\nsource = { folder = "m" }\nmemory = { KEYS }\n'
@@ -42,3 +45,32 @@ def test_all_of_them_together_are_fine() -> None:
     assert not read.mistakes
     (spec,) = read.specs
     assert spec.memory.settings().max_vram_bytes == 16_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("keys", "placement"),
+    [
+        ("", "resident"),
+        ("max_vram_gb = 16", "resident"),
+        ("prefetch = 2, min_free_gb = 1", "resident"),
+        ('swap_device = "cpu"', "resident"),
+        ('placement = ""', "resident"),
+        ('placement = "auto"', "auto"),
+        ('placement = "auto", max_vram_gb = 16', "auto"),
+        ('placement = "staged"', "staged"),
+    ],
+)
+def test_the_default_placement_counts_where_models_toml_does_not_say_one(
+    keys: str, placement: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "models.toml"
+    file.write_text(ENTRY.replace("KEYS", keys))
+    catalogue = Catalogue(file, default_placement="resident")
+    catalogue.load()
+    (facts,) = catalogue.facts()
+    assert not catalogue.problems
+    assert facts.memory.placement == placement
+    alone = Catalogue(file)
+    alone.load()
+    named = placement if placement != "resident" else "auto"
+    assert alone.facts()[0].memory.placement == named

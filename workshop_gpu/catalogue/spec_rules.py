@@ -75,7 +75,7 @@ def _source(spec: ModelSpec) -> Iterator[Broken]:
 def _memory(memory: Memory) -> Iterator[Broken]:
     """What can be said without knowing the model and the card; the rest is refused when somebody
     asks for the model."""
-    if memory.placement not in names():
+    if memory.placement not in ("", *names()):
         yield (
             ("memory", "placement"),
             f'placement "{memory.placement[:80]}" is not known; it is {", ".join(names())}',
