@@ -20,6 +20,8 @@ ENTRY = '[[model]]\nid = "m"\nsource = { folder = "m" }\nmemory = { KEYS }\n'
         ("min_free_gb = -2", "min_free_gb"),
         ("prefetch = 0", "prefetch"),
         ('placement = "turbo"', "placement"),
+        ('virtual_vram_gb = 4, placement = "resident"', "virtual_vram_gb"),
+        ('virtual_vram_gb = 4, placement = "aggressive"', "virtual_vram_gb"),
         ('placement = "swap-encoders"', "swap_device"),
         ('placement = "swap-both", swap_device = "cpu"', "swap_device"),
     ],
@@ -33,6 +35,12 @@ def test_a_value_that_cannot_be_is_a_mistake_with_its_line(keys: str, field: str
 
 def test_a_rung_that_takes_another_gpu_goes_with_its_name() -> None:
     keys = 'placement = "swap-encoders", swap_device = "cuda:1"'
+    assert not parse_models(ENTRY.replace("KEYS", keys)).mistakes
+
+
+@pytest.mark.parametrize("placement", ["auto", "staged-streamed", "layer_streaming"])
+def test_what_is_streamed_in_any_case_goes_with_rungs_that_stream(placement: str) -> None:
+    keys = f'placement = "{placement}", virtual_vram_gb = 4'
     assert not parse_models(ENTRY.replace("KEYS", keys)).mistakes
 
 
@@ -55,6 +63,7 @@ def test_all_of_them_together_are_fine() -> None:
         ("prefetch = 2, min_free_gb = 1", "resident"),
         ('swap_device = "cpu"', "resident"),
         ('placement = ""', "resident"),
+        ("virtual_vram_gb = 4", "auto"),
         ('placement = "auto"', "auto"),
         ('placement = "auto", max_vram_gb = 16', "auto"),
         ('placement = "staged"', "staged"),

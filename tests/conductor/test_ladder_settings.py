@@ -9,6 +9,7 @@ from workshop_gpu.conductor import effects, events
 from workshop_gpu.conductor.errors import rounded_down, rounded_up
 from workshop_gpu.conductor.learned import Learned
 from workshop_gpu.conductor.memory_settings import MemorySettings
+from workshop_gpu.conductor.planning import TYPICAL
 from workshop_gpu.conductor.policy import Policy
 from workshop_gpu.conductor.rungs import (
     DENOISER,
@@ -303,3 +304,35 @@ def test_a_job_fails_once_it_is_known_that_the_model_does_not_have_the_rung_that
     assert why in made.refused(made.job_submitted("large")).message
     made.tell(msgspec.structs.replace(made.job_submitted("large"), placement="none"))
     assert made.order().startswith("run")
+
+
+@pytest.mark.parametrize("rung", ["resident", "staged", "aggressive", "streamed-encoders"])
+def test_what_is_streamed_in_any_case_is_refused_beside_a_rung_that_streams_nothing(
+    rung: str,
+) -> None:
+    """It would do nothing, and say nothing."""
+    memory = MemorySettings(virtual_vram_bytes=8 * GB)
+    made = stage(laddered(memory=memory))
+    job = msgspec.structs.replace(made.job_submitted("large"), placement=rung)
+    named = msgspec.structs.replace(memory, placement=rung)
+    unknown = msgspec.structs.replace(laddered(memory=named), roles=())
+    refusals = [
+        made.refused(job),
+        made.refused(events.PolicyChanged(Policy(placements={"large": rung}))),
+        stage(laddered(memory=named)).refused(made.job_submitted("large")),
+        stage(unknown).refused(made.job_submitted("large")),
+    ]
+    for refusal in refusals:
+        assert 'virtual_vram_gb of "large": 8.0 GB' in refusal.message
+        assert f'"{rung}" streams nothing' in refusal.message
+        assert "staged-streamed" in refusal.message
+    why = {each.rung: each.why for each in made.conductor.plan("large", TYPICAL).rungs}
+    assert "virtual_vram_gb" in why["resident"]
+
+
+@pytest.mark.parametrize("rung", ["auto", "streamed", "layer_streaming"])
+def test_what_is_streamed_in_any_case_goes_with_a_rung_that_streams(rung: str) -> None:
+    made = stage(laddered(memory=MemorySettings(virtual_vram_bytes=8 * GB)))
+    made.tell(events.PolicyChanged(Policy(placements={"large": rung})))
+    made.submit("large")
+    assert ordered(made).streamed_bytes >= 8 * GB

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from workshop_gpu.conductor.ladder import AUTO
+from workshop_gpu.conductor.ladder import AUTO, streams_nothing
 from workshop_gpu.conductor.memory_settings import MemorySettings
 
 
@@ -64,9 +64,11 @@ class Memory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     min_free_gb: float = 0.0
 
     def settings(self, default_placement: str = AUTO) -> MemorySettings:
-        """The same in bytes; the default counts where no placement is said."""
+        """The same in bytes; the default counts where no placement is said, and where it can:
+        what is to be streamed in any case is never placed so that nothing is."""
+        default = AUTO if self.virtual_vram_gb and streams_nothing(default_placement) else ""
         return MemorySettings(
-            self.placement or default_placement,
+            self.placement or default or default_placement,
             round(self.virtual_vram_gb * 1e9),
             round(self.swap_space_gb * 1e9),
             self.swap_device,

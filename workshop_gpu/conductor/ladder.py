@@ -163,6 +163,12 @@ def takes_another_gpu(name: str) -> bool:
     return rung is not None and rung.swaps
 
 
+def streams_nothing(name: str) -> bool:
+    """Whether the rung of this name streams nothing of the denoiser; "auto" is none."""
+    rung = rung_named(name)
+    return rung is not None and rung.streams is Streams.NOTHING
+
+
 @lru_cache(maxsize=256)
 def rung_of(placement: Placement) -> Rung | None:
     """The rung that a placement stands on; None for one that was put together by hand."""
