@@ -336,3 +336,38 @@ def test_what_is_streamed_in_any_case_goes_with_a_rung_that_streams(rung: str) -
     made.tell(events.PolicyChanged(Policy(placements={"large": rung})))
     made.submit("large")
     assert ordered(made).streamed_bytes >= 8 * GB
+
+
+@pytest.mark.parametrize("placement", ["auto", "staged-all"])
+def test_too_much_that_stays_free_is_named_with_the_number_that_would_do(placement: str) -> None:
+    def asked(free_bytes: int) -> tuple[Stage, events.JobSubmitted]:
+        memory = MemorySettings(placement=placement, min_free_bytes=free_bytes)
+        made = stage(laddered(memory=memory), gb=24)
+        return made, made.job_submitted("large")
+
+    made, request = asked(40 * GB)
+    report = made.refused(request)
+    assert report.kind == "model_too_large"
+    most = report.facts["most_free_bytes"]
+    assert isinstance(most, int)
+    assert f"min_free_gb of the model may be {rounded_down(most)} at most" in report.message
+    assert "another model" not in report.message
+    made, request = asked(most)
+    made.tell(request)
+    assert made.order() == "load large"
+    made, request = asked(most + 1)
+    assert made.refused(request).facts["most_free_bytes"] == most
+
+
+def test_a_smaller_picture_and_less_that_stays_free_are_both_named() -> None:
+    made = stage(laddered(memory=MemorySettings(min_free_bytes=20 * GB)), gb=24)
+    message = made.refused(made.job_submitted("large", pixels=16 * MEGAPIXEL)).message
+    assert "pixels would fit, or min_free_gb of the model may be" in message
+
+
+def test_what_stays_free_is_not_blamed_for_a_model_that_is_too_large_without() -> None:
+    memory = MemorySettings(placement="resident", min_free_bytes=GB)
+    made = stage(laddered(memory=memory), gb=24)
+    report = made.refused(made.job_submitted("large"))
+    assert "fits at no size" in report.message
+    assert "most_free_bytes" not in report.facts

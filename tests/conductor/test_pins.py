@@ -98,3 +98,16 @@ def test_a_rung_that_spoils_a_pin_is_refused() -> None:
     assert made.order() == "load large"
     policy = Policy(placements={"large": "resident"})
     assert "max_vram_gb" in made.refused(events.PolicyChanged(policy)).message
+
+
+def test_a_pin_with_too_much_that_stays_free_is_refused_or_told_of_with_the_number() -> None:
+    memory = MemorySettings(min_free_bytes=40 * GB)
+    made = stage(laddered(memory=memory), gb=24)
+    refused = made.refused(events.PolicyChanged(PINNED)).message
+    assert "40.0 GB free beside it (min_free_gb)" in refused
+    would_do = float(refused.split("lower that to ")[1].split(" GB")[0])
+    (told,) = notices(stage(pinned(memory), gb=24))
+    assert "min_free_gb" in told
+    mended = stage(pinned(MemorySettings(min_free_bytes=int(would_do * GB))), gb=24)
+    assert not notices(mended)
+    assert mended.order() == "load large"

@@ -8,16 +8,17 @@ from dataclasses import replace
 
 from msgspec import structs
 
-from workshop_gpu.conductor.errors import InvalidPolicy, gigabytes, rounded_up
+from workshop_gpu.conductor.errors import InvalidPolicy, gigabytes, rounded_down, rounded_up
 from workshop_gpu.conductor.errors_placement import InvalidPlacement
 from workshop_gpu.conductor.events import ModelFacts, PartBytes
 from workshop_gpu.conductor.memory_rules import check_memory, check_rung
 from workshop_gpu.conductor.offering import under
-from workshop_gpu.conductor.planning import TYPICAL, has_ladder, plans
+from workshop_gpu.conductor.planning import TYPICAL, has_ladder, kept_free_bytes, least_bytes, plans
 from workshop_gpu.conductor.policy import Policy
 from workshop_gpu.conductor.records import Device, Model, State
 from workshop_gpu.conductor.states import SlotState
 
+_NOBODY_KNOWS = 0, 0
 _MOST_NAMED = 6
 _MOST_TRIES = 10_000
 """So many ways to spread pins over GPUs are tried; if none of them fits, nobody knows."""
@@ -69,12 +70,9 @@ def pins_problem(state: State) -> str:
         return ""
     rooms = sorted((each.ledger.most_bytes for each in _devices(state)), reverse=True)
     sizes = {name: _least_bytes(state, name, pinned) for name in pinned}
-    for name, (weights_bytes, working_bytes) in sizes.items():
-        if weights_bytes + working_bytes > rooms[0]:
-            return (
-                f"{name} needs at least {rounded_up(weights_bytes + working_bytes)} with its "
-                f"working memory, and the largest GPU can give {gigabytes(rooms[0])}; unpin it"
-            )
+    for name in (each for each in pinned if sizes[each] != _NOBODY_KNOWS):
+        if problem := _too_large(state, name, rooms[0]):
+            return problem
     # Whoever comes last to a GPU must find room for its working memory too.
     last_bytes = min(working for _, working in sizes.values())
     weights = sorted((weights for weights, _ in sizes.values()), reverse=True)
@@ -87,6 +85,22 @@ def pins_problem(state: State) -> str:
         f"{', '.join(named[:_MOST_NAMED])}{more} cannot be ready together: they need at least "
         f"{rounded_up(sum(weights) + last_bytes)}, and the GPUs here can give {given}; unpin one "
         "of them"
+    )
+
+
+def _too_large(state: State, name: str, most_bytes: int) -> str:
+    """Why no device can give the model what it needs at the very least; "" where one may."""
+    needed_bytes = least_bytes(state, name, TYPICAL)
+    if needed_bytes <= most_bytes:
+        return ""
+    free_bytes = kept_free_bytes(state, name)
+    most_free_bytes = most_bytes - (needed_bytes - free_bytes)
+    lower = f", or lower that to {rounded_down(most_free_bytes)}"
+    beside = f" and {gigabytes(free_bytes)} free beside it (min_free_gb)" if free_bytes else ""
+    return (
+        f"{name} needs at least {rounded_up(needed_bytes)} with its working memory{beside}, and "
+        f"the largest GPU can give {gigabytes(most_bytes)}; unpin it"
+        f"{lower if 0 <= most_free_bytes < free_bytes else ''}"
     )
 
 
@@ -122,19 +136,20 @@ def _sizes_are_known(state: State) -> bool:
 
 
 def _least_bytes(state: State, name: str, pinned: Sequence[str]) -> tuple[int, int]:
-    """What the model's weights and its working memory take at the very least. Nothing of it is
-    sure where only its name speaks of its size; what others have too may be there for them."""
+    """What the model's weights, and its working memory with what must stay free, take at the very
+    least. Nothing of it is sure where only its name speaks of its size; what others have too may be
+    there for them."""
     facts, estimates = state.models[name].facts, state.estimates
     if has_ladder(state, name):
         found = plans(state, name, TYPICAL, 0)
         if not found:
-            return 0, 0
+            return _NOBODY_KNOWS
         weights_bytes = min(plan.weights_bytes for plan in found)
-        working_bytes = min(plan.working_bytes for plan in found)
+        working_bytes = min(plan.working_bytes for plan in found) + kept_free_bytes(state, name)
     elif facts.explicit_bytes or facts.file_bytes or estimates.was_weighed(facts):
         weights_bytes, working_bytes = state.weights_bytes(name), state.working_bytes_of(name)
     else:
-        return 0, 0
+        return _NOBODY_KNOWS
     others = [state.models[each].facts for each in pinned if each != name]
     theirs = frozenset[PartBytes]().union(*map(estimates.parts, others))
     shared_bytes = sum(part.bytes for part in theirs.intersection(estimates.parts(facts)))
