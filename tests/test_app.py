@@ -24,3 +24,12 @@ def test_a_spare_worker_stands_by_for_cards_or_as_it_is_said(choice, for_cards, 
     app = WorkshopGPU(spare_worker=choice)
     assert app._keeps_spare((CPU, CARD)) is for_cards
     assert app._keeps_spare((CPU,)) is for_the_cpu
+
+
+def test_no_rung_that_takes_another_gpu_is_for_all_models() -> None:
+    """Each model's settings would have to name that GPU, and all jobs would be refused."""
+    for name in ("swap-encoders", "swap-streamed", "swap-both"):
+        with pytest.raises(TraitError, match="default_placement"):
+            WorkshopGPU(default_placement=name)
+    for name in ("auto", "resident", "aggressive", "staged-streamed"):
+        assert WorkshopGPU(default_placement=name).default_placement == name

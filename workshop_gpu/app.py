@@ -18,7 +18,7 @@ from workshop_gpu.api.routes import routes
 from workshop_gpu.catalogue.catalogue import Catalogue, default_models_file
 from workshop_gpu.conductor.conductor import Settings
 from workshop_gpu.conductor.errors import WorkshopError
-from workshop_gpu.conductor.ladder import names
+from workshop_gpu.conductor.ladder import names_for_any_model
 from workshop_gpu.host.devices import DeviceConfig, find_devices, with_cap
 from workshop_gpu.host.foreign import ForeignProcesses
 from workshop_gpu.host.metrics import Metrics
@@ -150,7 +150,7 @@ class WorkshopGPU(ExtensionApp):
     ).tag(config=True)
 
     default_placement = CaselessStrEnum(
-        list(names()),
+        list(names_for_any_model()),
         "auto",
         help='Where models live of which models.toml does not say it: "auto" (the planner decides) '
         'or the name of a rung; "resident": on the GPU as a whole, or not at all.',

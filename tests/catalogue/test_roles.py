@@ -1,9 +1,15 @@
 """What the components of a model are for, and which weights repeat, from headers."""
 
+import json
+from pathlib import Path
+
+import pytest
+
 from workshop_gpu.catalogue.blocks import blocks_of, layers_of
 from workshop_gpu.catalogue.catalogue import Catalogue
-from workshop_gpu.catalogue.pipeline_folder import Component
+from workshop_gpu.catalogue.pipeline_folder import WHOLE, Component
 from workshop_gpu.catalogue.roles import lacks_of, role_of, roles_of
+from workshop_gpu.catalogue.single_file import components_of_file
 from workshop_gpu.conductor.rungs import DENOISER, ENCODERS, VAE, RoleBytes
 
 
@@ -82,7 +88,7 @@ def test_what_a_model_cannot_do_is_told_by_its_classes() -> None:
     assert lacks_of([unet, vae]) == ()
     assert lacks_of([transformer, vae]) == ("sliced",)
     assert lacks_of([unet, quantized]) == ("tiled",)
-    assert lacks_of([Component("all", 9)]) == (), "of a single file nothing is known"
+    assert lacks_of([Component(WHOLE, 9)]) == (), "of a single file nothing is known"
 
 
 def test_the_shipped_models_know_what_they_cannot_do() -> None:
@@ -90,3 +96,91 @@ def test_the_shipped_models_know_what_they_cannot_do() -> None:
     catalogue.load()
     lacks = {facts.model: facts.lacks for facts in catalogue.facts()}
     assert (lacks["shapes"], lacks["shapes-dit"]) == ((), ("sliced",))
+
+
+UNET = {
+    "model.diffusion_model.time_embed.0.weight": 3,
+    "model.diffusion_model.time_embed.2.weight": 3,
+    "model.diffusion_model.input_blocks.0.0.weight": 4,
+    "model.diffusion_model.input_blocks.1.0.in_layers.2.weight": 5,
+    "model.diffusion_model.input_blocks.1.1.proj_in.weight": 6,
+    "model.diffusion_model.middle_block.0.in_layers.0.weight": 7,
+    "model.diffusion_model.middle_block.1.norm.weight": 8,
+    "model.diffusion_model.output_blocks.0.0.weight": 9,
+    "model.diffusion_model.output_blocks.1.0.weight": 10,
+}
+XL_ENCODERS = {
+    "conditioner.embedders.0.transformer.text_model.encoder.layers.0.mlp.fc1.weight": 2,
+    "conditioner.embedders.0.transformer.text_model.encoder.layers.1.mlp.fc1.weight": 3,
+    "conditioner.embedders.1.model.transformer.resblocks.0.mlp.c_fc.weight": 4,
+    "conditioner.embedders.1.model.transformer.resblocks.1.mlp.c_fc.weight": 5,
+    "conditioner.embedders.1.model.ln_final.weight": 6,
+}
+DIT = {
+    "model.diffusion_model.joint_blocks.0.x_block.attn.qkv.weight": 7,
+    "model.diffusion_model.joint_blocks.1.x_block.attn.qkv.weight": 8,
+    "model.diffusion_model.x_embedder.proj.weight": 1,
+}
+T5_ENCODER = {
+    "text_encoders.t5xxl.transformer.encoder.block.0.layer.0.SelfAttention.k.weight": 5,
+    "text_encoders.t5xxl.transformer.encoder.block.1.layer.0.SelfAttention.k.weight": 6,
+}
+DECODER = {"first_stage_model.decoder.up.0.block.0.conv1.weight": 20}
+
+
+def single_file(folder: Path, sizes: dict[str, int]) -> Path:
+    """A .safetensors file of these tensors in half precision; numbers count two bytes each."""
+    header, end = {}, 0
+    for name, size in sizes.items():
+        header[name] = {"dtype": "F16", "shape": [size], "data_offsets": [end, end + 2 * size]}
+        end += 2 * size
+    text = json.dumps(header).encode()
+    file = folder / "one.safetensors"
+    file.write_bytes(len(text).to_bytes(8, "little") + text + bytes(end))
+    return file
+
+
+@pytest.mark.parametrize(
+    ("denoiser", "encoders", "blocks", "read_blocks"),
+    [
+        (UNET, XL_ENCODERS, (8, 22, 14, 16, 18, 20), (4, 6, 8, 10)),
+        (DIT, T5_ENCODER, (14, 16), (10, 12)),
+    ],
+    ids=["Stable Diffusion XL", "Stable Diffusion 3"],
+)
+def test_a_single_file_tells_its_parts_and_their_blocks_by_its_names(
+    tmp_path: Path,
+    denoiser: dict[str, int],
+    encoders: dict[str, int],
+    blocks: tuple[int, ...],
+    read_blocks: tuple[int, ...],
+) -> None:
+    beside = {"alphas_cumprod": 1}
+    file = single_file(tmp_path, denoiser | DECODER | encoders | beside)
+    roles = {each.role: each for each in roles_of(components_of_file(file, 2))}
+    assert {role: each.size_bytes for role, each in roles.items()} == {
+        DENOISER: 2 * sum(denoiser.values()) + 2,
+        ENCODERS: 2 * sum(encoders.values()),
+        VAE: 40,
+    }
+    assert roles[DENOISER].blocks_bytes == blocks
+    assert roles[ENCODERS].blocks_bytes == read_blocks
+    assert roles[DENOISER].layer_bytes == blocks[-1], "the last block is one layer"
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {"double_blocks.0.weight": 3, "double_blocks.1.weight": 3, "double_blocks.2.weight": 3},
+        UNET | XL_ENCODERS,
+        UNET | DECODER,
+    ],
+    ids=["other names", "no VAE", "no encoders"],
+)
+def test_of_a_single_file_with_other_names_no_part_is_known(
+    tmp_path: Path, sizes: dict[str, int]
+) -> None:
+    """The library has them from elsewhere: it would be wrong to say that there are none."""
+    (whole,) = components_of_file(single_file(tmp_path, sizes), 2)
+    assert whole == Component(WHOLE, 2 * sum(sizes.values()))
+    assert roles_of([whole]) == ()

@@ -48,7 +48,7 @@ def some_roles(dice: Random) -> tuple[RoleBytes, ...]:
 
 def test_a_job_is_refused_or_its_model_comes_whatever_the_settings() -> None:
     dice, seen = Random(1), Counter[str]()
-    for _ in range(600):
+    for _ in range(900):
         facts = laddered(memory=some_settings(dice))
         made = stage(msgspec.structs.replace(facts, roles=some_roles(dice)))
         rung = dice.choice(("", "", *names()))

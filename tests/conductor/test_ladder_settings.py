@@ -9,6 +9,7 @@ from workshop_gpu.conductor import effects, events
 from workshop_gpu.conductor.errors import rounded_down, rounded_up
 from workshop_gpu.conductor.learned import Learned
 from workshop_gpu.conductor.memory_settings import MemorySettings
+from workshop_gpu.conductor.planning import TYPICAL
 from workshop_gpu.conductor.policy import Policy
 from workshop_gpu.conductor.rungs import (
     DENOISER,
@@ -305,3 +306,70 @@ def test_a_job_fails_once_it_is_known_that_the_model_does_not_have_the_rung_that
     assert why in made.refused(made.job_submitted("large")).message
     made.tell(msgspec.structs.replace(made.job_submitted("large"), placement="none"))
     assert made.order().startswith("run")
+
+
+@pytest.mark.parametrize("rung", ["resident", "staged", "aggressive", "streamed-encoders"])
+def test_what_is_streamed_in_any_case_is_refused_beside_a_rung_that_streams_nothing(
+    rung: str,
+) -> None:
+    """It would do nothing, and say nothing."""
+    memory = MemorySettings(virtual_vram_bytes=8 * GB)
+    made = stage(laddered(memory=memory))
+    job = msgspec.structs.replace(made.job_submitted("large"), placement=rung)
+    named = msgspec.structs.replace(memory, placement=rung)
+    unknown = msgspec.structs.replace(laddered(memory=named), roles=())
+    refusals = [
+        made.refused(job),
+        made.refused(events.PolicyChanged(Policy(placements={"large": rung}))),
+        stage(laddered(memory=named)).refused(made.job_submitted("large")),
+        stage(unknown).refused(made.job_submitted("large")),
+    ]
+    for refusal in refusals:
+        assert 'virtual_vram_gb of "large": 8.0 GB' in refusal.message
+        assert f'"{rung}" streams nothing' in refusal.message
+        assert "staged-streamed" in refusal.message
+    why = {each.rung: each.why for each in made.conductor.plan("large", TYPICAL).rungs}
+    assert "virtual_vram_gb" in why["resident"]
+
+
+@pytest.mark.parametrize("rung", ["auto", "streamed", "layer_streaming"])
+def test_what_is_streamed_in_any_case_goes_with_a_rung_that_streams(rung: str) -> None:
+    made = stage(laddered(memory=MemorySettings(virtual_vram_bytes=8 * GB)))
+    made.tell(events.PolicyChanged(Policy(placements={"large": rung})))
+    made.submit("large")
+    assert ordered(made).streamed_bytes >= 8 * GB
+
+
+@pytest.mark.parametrize("placement", ["auto", "staged-all"])
+def test_too_much_that_stays_free_is_named_with_the_number_that_would_do(placement: str) -> None:
+    def asked(free_bytes: int) -> tuple[Stage, events.JobSubmitted]:
+        memory = MemorySettings(placement=placement, min_free_bytes=free_bytes)
+        made = stage(laddered(memory=memory), gb=24)
+        return made, made.job_submitted("large")
+
+    made, request = asked(40 * GB)
+    report = made.refused(request)
+    assert report.kind == "model_too_large"
+    most = report.facts["most_free_bytes"]
+    assert isinstance(most, int)
+    assert f"min_free_gb of the model may be {rounded_down(most)} at most" in report.message
+    assert "another model" not in report.message
+    made, request = asked(most)
+    made.tell(request)
+    assert made.order() == "load large"
+    made, request = asked(most + 1)
+    assert made.refused(request).facts["most_free_bytes"] == most
+
+
+def test_a_smaller_picture_and_less_that_stays_free_are_both_named() -> None:
+    made = stage(laddered(memory=MemorySettings(min_free_bytes=20 * GB)), gb=24)
+    message = made.refused(made.job_submitted("large", pixels=16 * MEGAPIXEL)).message
+    assert "pixels would fit, or min_free_gb of the model may be" in message
+
+
+def test_what_stays_free_is_not_blamed_for_a_model_that_is_too_large_without() -> None:
+    memory = MemorySettings(placement="resident", min_free_bytes=GB)
+    made = stage(laddered(memory=memory), gb=24)
+    report = made.refused(made.job_submitted("large"))
+    assert "fits at no size" in report.message
+    assert "most_free_bytes" not in report.facts

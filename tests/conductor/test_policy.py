@@ -5,15 +5,18 @@ import math
 import msgspec
 import pytest
 
-from tests.conductor.laddered import laddered, notices
+from tests.conductor.laddered import laddered, notices, ordered
 from tests.conductor.staging import GB, Stage, model, stage
 from workshop_gpu.conductor import effects, events
 from workshop_gpu.conductor.conductor import Conductor, Settings
 from workshop_gpu.conductor.errors import InvalidPolicy
+from workshop_gpu.conductor.memory_settings import MemorySettings
 from workshop_gpu.conductor.offering import class_of
 from workshop_gpu.conductor.policy import Policy
 from workshop_gpu.conductor.rungs import DENOISER, RoleBytes
 from workshop_gpu.conductor.states import Priority
+
+SWAPS = MemorySettings(swap_device="gpu1")
 
 
 def change(room: Stage, **what: object) -> list[effects.Effect]:
@@ -287,3 +290,40 @@ def test_a_rung_that_the_model_does_not_have_is_refused_at_once() -> None:
         assert (report.kind, report.facts["field"]) == ("invalid_policy", "placements")
         assert "whole" in report.message
     change(made, placements={"large": "staged-streamed", "a": "tiled"})
+
+
+@pytest.mark.parametrize("rung", ["swap-encoders", "swap-streamed", "swap-both"])
+def test_a_rung_that_takes_another_gpu_is_refused_where_the_model_names_none(rung: str) -> None:
+    gpus = ("gpu0", "gpu1")
+    whole = model("whole")
+    made = stage(laddered("large"), laddered("twin", SWAPS), whole, devices=gpus)
+    for name in ("large", "whole"):
+        report = made.refused(events.PolicyChanged(Policy(placements={name: rung})))
+        assert (report.kind, report.facts["field"]) == ("invalid_policy", "placements")
+        assert f'swap_device of "{name}"' in report.message
+        assert "cuda:1" in report.message
+    change(made, placements={"twin": rung})
+    made.submit("twin")
+    assert ordered(made).source == "gpu1"
+
+
+@pytest.mark.parametrize(
+    ("rung", "memory", "field"),
+    [
+        ("resident", MemorySettings(max_vram_bytes=16 * GB), "max_vram_gb"),
+        ("swap-encoders", MemorySettings(swap_device="gpu7"), "swap_device"),
+        ("all-streamed", MemorySettings(prefetch=16, swap_space_bytes=70 * GB), "swap_space_gb"),
+    ],
+)
+def test_a_rung_that_could_draw_no_picture_with_the_model_s_settings_is_refused(
+    rung: str, memory: MemorySettings, field: str
+) -> None:
+    made = stage(laddered("large", memory))
+    report = made.refused(events.PolicyChanged(Policy(placements={"large": rung})))
+    assert report.facts["field"] == "placements"
+    assert field in report.message
+
+
+def test_a_rung_is_not_refused_for_what_is_wrong_without_it() -> None:
+    made = stage(laddered("large", MemorySettings(swap_space_bytes=100 * GB)))
+    change(made, placements={"large": "resident"})

@@ -40,7 +40,7 @@ def test_a_load_that_failed_long_ago_keeps_no_gpu_from_its_model() -> None:
     assert made.order("gpu0") == "load a"
 
 
-@pytest.mark.parametrize("rung", ["resident", "tiled", "swap-encoders"])
+@pytest.mark.parametrize("rung", ["resident", "tiled"])
 def test_a_waiting_job_fails_when_the_instructor_names_a_rung_that_cannot_be(rung: str) -> None:
     made = stage(laddered(), gb=20)
     made.tell(events.PolicyChanged(Policy(paused="lunch")))
@@ -50,12 +50,18 @@ def test_a_waiting_job_fails_when_the_instructor_names_a_rung_that_cannot_be(run
     assert made.job(job).error is not None
 
 
-def test_a_waiting_job_fails_when_the_catalogue_caps_its_model_too_low() -> None:
+@pytest.mark.parametrize(
+    "memory",
+    [MemorySettings(max_vram_bytes=GB // 2), MemorySettings(placement="swap-encoders")],
+    ids=["too low a cap", "a rung that takes another GPU"],
+)
+def test_a_waiting_job_fails_when_the_catalogue_s_settings_become_impossible(
+    memory: MemorySettings,
+) -> None:
     made = stage(laddered(), gb=80)
     made.tell(events.PolicyChanged(Policy(paused="lunch")))
     job = made.submit("large")
-    capped = laddered("large", MemorySettings(max_vram_bytes=GB // 2))
-    made.tell(events.CatalogueChanged((capped,)))
+    made.tell(events.CatalogueChanged((laddered("large", memory),)))
     error = made.job(job).error
     assert error is not None
     assert error.kind == "invalid_placement"

@@ -9,11 +9,14 @@ from typing import Any
 
 import pytest
 
+from tests.conductor.laddered import ordered
+from tests.conductor.staging import stage
 from tests.worker.bare_pipelines import bare_picture, same_pixels
-from tests.worker.opening import opened
+from tests.worker.opening import loader, opened
 from tests.worker.original_format import save_single_file
 from tests.worker.small_pipelines import save_flux, save_sdxl, sd1
 from tests.worker.worker_host import params
+from workshop_gpu.catalogue.catalogue import Catalogue
 
 pytestmark = pytest.mark.usefixtures("quiet_libraries")
 
@@ -154,6 +157,32 @@ def test_a_single_file_draws_as_its_folder_does(tmp_path: Path) -> None:
         weights.unlink()  # only the small files lie beside a single file
     model = opened(file)
     assert same_pixels(drawn(model), bare_picture(pipeline, SMALL))
+
+
+def test_a_single_file_is_placed_as_asked_before_it_was_ever_loaded(tmp_path: Path) -> None:
+    """What its names tell of its parts is what the library makes of them."""
+    pipeline = sd1()
+    file = save_single_file(pipeline, tmp_path / "small.safetensors")
+    pipeline.save_pretrained(str(tmp_path / "small"))
+    models = tmp_path / "models.toml"
+    models.write_text(
+        f'[[model]]\nid = "one"\nsource = {{ file = "{file}" }}\n'
+        'memory = { placement = "staged-streamed" }\n'
+    )
+    catalogue = Catalogue(models)
+    catalogue.load()
+    (facts,) = catalogue.facts()
+    made = stage(facts)
+    made.submit("one", pixels=64 * 32)
+    placement = ordered(made)
+    assert placement.streamed_bytes
+    model = loader().load(catalogue.source("one"), lambda *_: None, placement)
+    told = {role.role: role for role in facts.roles}
+    assert [*told] == [role.role for role in model.roles]
+    for found in model.roles:
+        assert told[found.role].size_bytes == pytest.approx(found.size_bytes, rel=0.05)
+        blocks_bytes = sum(told[found.role].blocks_bytes)
+        assert blocks_bytes == pytest.approx(sum(found.blocks_bytes), rel=0.1)
 
 
 def test_an_old_folder_with_a_safety_checker_draws_without_it(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ pipelines that lie in the Hugging Face cache. Everything here blocks for millise
 from collections.abc import Iterable
 from pathlib import Path
 
-import msgspec
 from jupyter_core.paths import jupyter_config_dir
 
 from workshop_gpu.catalogue import hub_cache
@@ -23,7 +22,7 @@ from workshop_gpu.catalogue.toml_file import read_models
 from workshop_gpu.conductor.errors import ModelUnavailable, ModelUnknown
 from workshop_gpu.conductor.events import ModelFacts
 from workshop_gpu.conductor.ladder import AUTO
-from workshop_gpu.conductor.memory_settings import AUTOMATIC, MemorySettings
+from workshop_gpu.conductor.memory_settings import MemorySettings
 from workshop_gpu.worker.protocol import ModelSource
 
 Signature = tuple[tuple[int, int, int] | None, ...]
@@ -40,7 +39,7 @@ class Catalogue:
     `path` is the models.toml (None, or the default place with nothing there: no file).
     `default_dtype` is what models without a dtype are loaded in, for the bytes in `facts`:
     "float32" unless every device is a GPU that uses half precision. `default_placement` counts
-    for models of which models.toml says nothing of the kind. `hub` is the Hugging Face
+    for models of which models.toml does not say a placement. `hub` is the Hugging Face
     cache (None: the one in use). `roots` are the folders in which models must lie, beside the
     shipped ones and that cache; () for anywhere.
     """
@@ -202,10 +201,8 @@ class Catalogue:
         )
 
     def memory(self, spec: ModelSpec) -> MemorySettings:
-        settings = spec.memory.settings()
-        if settings != AUTOMATIC:
-            return settings
-        return msgspec.structs.replace(settings, placement=self._default_placement)
+        """How the model may use a GPU's memory, here."""
+        return spec.memory.settings(self._default_placement)
 
     def _signature(self) -> Signature:
         cache = self._hub or hub_cache.cache_folder()

@@ -15,7 +15,8 @@ from workshop_gpu.catalogue.pipeline_folder import (
     components,
 )
 from workshop_gpu.catalogue.roots import strays
-from workshop_gpu.catalogue.safetensors_header import BrokenFile, loaded_bytes
+from workshop_gpu.catalogue.safetensors_header import BrokenFile
+from workshop_gpu.catalogue.single_file import components_of_file
 from workshop_gpu.catalogue.spec import ModelSpec
 
 DTYPE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
@@ -126,10 +127,9 @@ def _file(spec: ModelSpec, file: Path, float_bytes: int) -> LocalModel:
     if file.suffix != ".safetensors":
         return _unusable(spec, f"{file.name} is no .safetensors file")
     try:
-        whole = Component("all", loaded_bytes(file, float_bytes))
+        return _ready(spec, file, components_of_file(file, float_bytes))
     except BrokenFile as problem:
         return _unusable(spec, str(problem))
-    return _ready(spec, file, (whole,))
 
 
 def _ready(spec: ModelSpec, path: Path, parts: tuple[Component, ...]) -> LocalModel:

@@ -17,6 +17,8 @@ from workshop_gpu.conductor.rungs import main_denoiser
 
 PICKLE_SUFFIXES = (".bin", ".ckpt", ".pt", ".pth", ".pkl")
 """Formats that run code when they are opened; none of them is ever opened here."""
+WHOLE = "all"
+"""The name of a component that is all of a model whose parts are not known."""
 
 _WITHOUT_WEIGHTS = ("Scheduler", "Tokenizer", "TokenizerFast", "Processor", "FeatureExtractor")
 _LIBRARIES = (

@@ -5,7 +5,7 @@ These are estimates: once the model was loaded, the worker says how it really is
 
 from collections.abc import Iterable
 
-from workshop_gpu.catalogue.pipeline_folder import Component
+from workshop_gpu.catalogue.pipeline_folder import WHOLE, Component
 from workshop_gpu.conductor.rungs import ROLES, SLICED, TILED, VAE, RoleBytes, role_of
 
 WITHOUT_TILING = {
@@ -20,8 +20,8 @@ WITH_SLICING = {"ControlNetModel", "UNet2DConditionModel", "UNet3DConditionModel
 
 
 def roles_of(components: Iterable[Component]) -> tuple[RoleBytes, ...]:
-    """The bytes of each role that is there."""
-    known = list(components)
+    """The bytes of each role that is there; () where the parts are not known."""
+    known = [each for each in components if each.name != WHOLE]
     found: list[RoleBytes] = []
     for role in ROLES:
         own = [each for each in known if role_of(each.name) == role]

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from workshop_gpu.conductor.ladder import AUTO
+from workshop_gpu.conductor.ladder import AUTO, streams_nothing
 from workshop_gpu.conductor.memory_settings import MemorySettings
 
 
@@ -47,14 +47,15 @@ class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Memory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How a model may use a GPU's memory; see `conductor/ladder.py` for the rungs.
 
-    GB are of 10^9 bytes. `placement` is "auto" or a rung's name. `virtual_vram_gb`: so much of the
-    denoiser is streamed (0: the planner decides). `swap_space_gb`: what streaming's buffers may
-    take (0: whole blocks). `swap_device`: "cpu", or another GPU whose memory it may
-    use. `max_vram_gb`: the model with its working memory takes no more, as on a smaller card (0:
-    no cap). `prefetch`: blocks copied ahead. `min_free_gb`: what stays free beside it.
+    GB are of 10^9 bytes. `placement` is "auto" or a rung's name ("": not said).
+    `virtual_vram_gb`: so much of the denoiser is streamed (0: the planner decides).
+    `swap_space_gb`: what streaming's buffers may take (0: whole blocks). `swap_device`: "cpu", or
+    another GPU whose memory it may use. `max_vram_gb`: the model with its working memory takes no
+    more, as on a smaller card (0: no cap). `prefetch`: blocks copied ahead. `min_free_gb`: what
+    stays free beside it.
     """
 
-    placement: str = AUTO
+    placement: str = ""
     virtual_vram_gb: float = 0.0
     swap_space_gb: float = 0.0
     swap_device: str = ""
@@ -62,10 +63,12 @@ class Memory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     prefetch: int = 1
     min_free_gb: float = 0.0
 
-    def settings(self) -> MemorySettings:
-        """The same in bytes."""
+    def settings(self, default_placement: str = AUTO) -> MemorySettings:
+        """The same in bytes; the default counts where no placement is said, and where it can:
+        what is to be streamed in any case is never placed so that nothing is."""
+        default = AUTO if self.virtual_vram_gb and streams_nothing(default_placement) else ""
         return MemorySettings(
-            self.placement,
+            self.placement or default or default_placement,
             round(self.virtual_vram_gb * 1e9),
             round(self.swap_space_gb * 1e9),
             self.swap_device,

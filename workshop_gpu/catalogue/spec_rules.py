@@ -5,7 +5,8 @@ import re
 from collections.abc import Iterator
 
 from workshop_gpu.catalogue.spec import Limits, Memory, ModelSpec
-from workshop_gpu.conductor.ladder import names
+from workshop_gpu.conductor.ladder import names, streams_nothing, takes_another_gpu
+from workshop_gpu.conductor.rungs import HOST
 
 KINDS = ("diffusers",)
 COMPILE = ("auto", "off")
@@ -74,10 +75,23 @@ def _source(spec: ModelSpec) -> Iterator[Broken]:
 def _memory(memory: Memory) -> Iterator[Broken]:
     """What can be said without knowing the model and the card; the rest is refused when somebody
     asks for the model."""
-    if memory.placement not in names():
+    if memory.placement not in ("", *names()):
         yield (
             ("memory", "placement"),
             f'placement "{memory.placement[:80]}" is not known; it is {", ".join(names())}',
+        )
+    if takes_another_gpu(memory.placement) and memory.swap_device in HOST:
+        yield (
+            ("memory", "placement"),
+            f'placement "{memory.placement}" takes memory of another GPU; name it too, such as '
+            'swap_device = "cuda:1"',
+        )
+    if memory.virtual_vram_gb and streams_nothing(memory.placement):
+        yield (
+            ("memory", "virtual_vram_gb"),
+            f'virtual_vram_gb is streamed, and placement "{memory.placement}" streams nothing of '
+            'the denoiser; write placement = "auto", name a rung that does, such as '
+            '"staged-streamed", or leave virtual_vram_gb out',
         )
     for name in ("virtual_vram_gb", "swap_space_gb", "max_vram_gb", "min_free_gb"):
         number = getattr(memory, name)

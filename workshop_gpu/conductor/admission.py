@@ -33,6 +33,7 @@ from workshop_gpu.conductor.planning import (
     Size,
     has_ladder,
     homes,
+    kept_free_bytes,
     least_bytes,
     size_asked,
     size_of,
@@ -183,7 +184,8 @@ def _check_fits(state: State, model: str, size: Size) -> None:
     if never_fits(needed_bytes, most_bytes):
         largest_bytes = max(most_bytes)
         fitting = _fitting_side(state, model, size, largest_bytes)
-        raise ModelTooLarge(model, needed_bytes, largest_bytes, fitting)
+        kept_bytes = kept_free_bytes(state, model)
+        raise ModelTooLarge(model, needed_bytes, largest_bytes, fitting, kept_bytes)
 
 
 def _needed_bytes(state: State, model: str, size: Size) -> int:
@@ -255,7 +257,8 @@ def wish_verdict(state: State, name: str) -> ErrorReport | None:
         return None
     largest_bytes = max(most_bytes)
     fitting = _fitting_side(state, name, TYPICAL, largest_bytes)
-    return ModelTooLarge(name, needed_bytes, largest_bytes, fitting).report()
+    kept_bytes = kept_free_bytes(state, name)
+    return ModelTooLarge(name, needed_bytes, largest_bytes, fitting, kept_bytes).report()
 
 
 def _check_placing(state: State, model: str, size: Size) -> None:
@@ -299,4 +302,5 @@ def verdict(state: State, job: Job) -> ErrorReport | None:
     errors = [slot.error for slot in failures if slot.error]
     if errors:
         return errors[-1]
-    return ModelTooLarge(job.model, needed_bytes, max(most_bytes, default=0)).report()
+    kept_bytes, largest_bytes = kept_free_bytes(state, job.model), max(most_bytes, default=0)
+    return ModelTooLarge(job.model, needed_bytes, largest_bytes, 0, kept_bytes).report()

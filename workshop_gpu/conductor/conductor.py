@@ -56,7 +56,7 @@ from workshop_gpu.conductor.settings import Settings
 from workshop_gpu.conductor.states import JobState, SlotState
 from workshop_gpu.conductor.views import hold_view, job_view
 from workshop_gpu.conductor.watch import Watch
-from workshop_gpu.conductor.wishes import end_hopeless_wishes, tell_of_pins, wished_for
+from workshop_gpu.conductor.wishes import end_hopeless_wishes, see_to_pins, wished_for
 
 __all__ = ["Conductor", "Settings"]
 
@@ -273,7 +273,7 @@ class Conductor:
     def _fail_hopeless(self, event: Event, now: float) -> None:
         """Looks where something changed, and at one job of each size."""
         if isinstance(event, _ABOUT_PINS):
-            tell_of_pins(self._state, self._changes)
+            see_to_pins(self._state, self._changes)
         suspects, self._state.suspects = self._state.suspects, {}
         for model in suspects:
             end_hopeless_wishes(self._state, self._changes, model, now)

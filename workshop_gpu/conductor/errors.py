@@ -147,26 +147,44 @@ class ModelUnavailable(WorkshopError):
 
 
 class ModelTooLarge(WorkshopError):
-    """The model fits on no GPU of this server, whatever leaves."""
+    """The model fits on no GPU of this server, whatever leaves.
+
+    Of `needed_bytes`, `min_free_bytes` are what the model's min_free_gb keeps free; where the rest
+    would fit, the fact `most_free_bytes` is what that may be at most.
+    """
 
     kind = "model_too_large"
 
     def __init__(
-        self, model: str, needed_bytes: int, largest_bytes: int, fitting_side: int = 0
+        self,
+        model: str,
+        needed_bytes: int,
+        largest_bytes: int,
+        fitting_side: int = 0,
+        min_free_bytes: int = 0,
     ) -> None:
+        most_free_bytes = largest_bytes - (needed_bytes - min_free_bytes)
+        too_careful = 0 <= most_free_bytes < min_free_bytes
+        setting = f"min_free_gb of the model may be {rounded_down(max(0, most_free_bytes))} at most"
         if fitting_side:
-            advice = f"a picture of {fitting_side} × {fitting_side} pixels would fit."
+            advice = f"a picture of {fitting_side} × {fitting_side} pixels would fit"
+            advice += f", or {setting}." if too_careful else "."
+        elif too_careful:
+            advice = f"{setting}, in models.toml."
         else:
             advice = "it fits at no size; take another model, or ask for a smaller variant of it."
+        kept = f" and {gigabytes(min_free_bytes)} free beside it" if min_free_bytes else ""
+        facts: dict[str, Fact] = {"most_free_bytes": most_free_bytes} if too_careful else {}
         super().__init__(
-            f'"{model}" needs {gigabytes(needed_bytes)} with its working memory; the largest GPU '
-            f"here can give {gigabytes(largest_bytes)}. "
+            f'"{model}" needs {gigabytes(needed_bytes)} with its working memory{kept}; the largest '
+            f"GPU here can give {gigabytes(largest_bytes)}. "
             f"{gigabytes(needed_bytes - largest_bytes)} are missing: {advice}",
             model=model,
             needed_bytes=needed_bytes,
             largest_bytes=largest_bytes,
             missing_bytes=needed_bytes - largest_bytes,
             fitting_side=fitting_side,
+            **facts,
         )
 
 

@@ -7,7 +7,7 @@ import msgspec
 from workshop_gpu.conductor.admission import check_offered, usable_devices, why_no_device
 from workshop_gpu.conductor.compiled import Blocks, blocks_of
 from workshop_gpu.conductor.errors import DeviceUnknown, NoDevice, gigabytes
-from workshop_gpu.conductor.ladder import AUTO, RUNGS
+from workshop_gpu.conductor.ladder import AUTO, RUNGS, streams_nothing
 from workshop_gpu.conductor.memory_rules import check_memory
 from workshop_gpu.conductor.planner import Plan, Question, best, plan_all, speeds_in
 from workshop_gpu.conductor.planning import (
@@ -192,15 +192,17 @@ def _view(
         round(plan.job_s, 4),
         plan.placement.exact,
         plan is chosen,
-        why_chosen if plan is chosen else _why_not(plan, chosen, allowed),
+        why_chosen if plan is chosen else _why_not(plan, chosen, allowed, known.question),
         known.basis(plan.placement),
         speeds_in(known.question, plan.placement).compiled,
         plan.elsewhere_bytes,
     )
 
 
-def _why_not(plan: Plan, chosen: Plan | None, allowed: bool) -> str:
+def _why_not(plan: Plan, chosen: Plan | None, allowed: bool, question: Question) -> str:
     source = plan.placement.source
+    if question.streamed_bytes and streams_nothing(plan.rung.name):
+        return "it streams nothing, and the model's memory settings say virtual_vram_gb"
     if not allowed and plan.rung.swaps:
         return f'only where the model\'s memory settings say swap_device = "{source}"'
     if not allowed:

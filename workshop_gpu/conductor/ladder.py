@@ -158,6 +158,24 @@ def names() -> tuple[str, ...]:
     return (AUTO, *_BY_NAME, *MODES)
 
 
+def names_for_any_model() -> tuple[str, ...]:
+    """Those that may be given for all models alike: memory of another GPU is for models only whose
+    settings name that GPU."""
+    return tuple(name for name in names() if not takes_another_gpu(name))
+
+
+def takes_another_gpu(name: str) -> bool:
+    """Whether the rung of this name takes memory of another GPU."""
+    rung = rung_named(name)
+    return rung is not None and rung.swaps
+
+
+def streams_nothing(name: str) -> bool:
+    """Whether the rung of this name streams nothing of the denoiser; "auto" is none."""
+    rung = rung_named(name)
+    return rung is not None and rung.streams is Streams.NOTHING
+
+
 @lru_cache(maxsize=256)
 def rung_of(placement: Placement) -> Rung | None:
     """The rung that a placement stands on; None for one that was put together by hand."""

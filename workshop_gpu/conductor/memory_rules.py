@@ -3,7 +3,15 @@ would do. Nothing has moved when it is raised."""
 
 from workshop_gpu.conductor.errors import gigabytes, rounded_down, rounded_up
 from workshop_gpu.conductor.errors_placement import InvalidPlacement, NotRepeatable
-from workshop_gpu.conductor.ladder import AUTO, RUNGS, Streams, names, rung_named
+from workshop_gpu.conductor.ladder import (
+    AUTO,
+    RUNGS,
+    Streams,
+    names,
+    rung_named,
+    streams_nothing,
+    takes_another_gpu,
+)
 from workshop_gpu.conductor.memory_settings import MemorySettings
 from workshop_gpu.conductor.placement import never_fits
 from workshop_gpu.conductor.planner import least, plan_all
@@ -31,6 +39,7 @@ from workshop_gpu.conductor.rungs import (
 from workshop_gpu.conductor.states import DeviceState
 from workshop_gpu.conductor.swap_rules import check_homes, check_swap_device, check_swap_room
 
+_SMALLEST = Size(64 * 64, 1, 1)
 _NOTHING_TO_STREAM = "it has no repeated blocks that could be streamed; choose another"
 
 
@@ -41,6 +50,7 @@ def check_memory(state: State, model: str, size: Size) -> None:
     check_swap_device(state, model, placement)
     if placement and placement != AUTO and rung_named(placement) is None:
         raise InvalidPlacement(model, "placement", f'"{placement}" is none of {", ".join(names())}')
+    _check_virtual(state, model, placement)
     if not has_ladder(state, model):
         _check_whole(state, model, placement)
         return
@@ -54,11 +64,20 @@ def check_memory(state: State, model: str, size: Size) -> None:
 
 def check_rung(state: State, model: str) -> None:
     """Whether the rung that the settings name is one that the model has, as far as its parts are
-    known. Raises InvalidPlacement."""
-    if has_ladder(state, model):
-        _check_rungs(state, model, "")
-    else:
+    known, and could draw the smallest picture on this machine. What would be wrong without it is
+    left out. Raises InvalidPlacement."""
+    if takes_another_gpu(state.models[model].facts.memory.placement):
+        check_swap_device(state, model, "")
+    _check_virtual(state, model, "")
+    if not has_ladder(state, model):
         _check_whole(state, model, "")
+        return
+    _check_rungs(state, model, "")
+    try:
+        check_memory(state, model, _SMALLEST._replace(placement=AUTO))
+    except InvalidPlacement:
+        return
+    check_memory(state, model, _SMALLEST)
 
 
 def can_be_placed(state: State, model: str, size: Size) -> bool:
@@ -92,6 +111,20 @@ def check_manner(state: State, model: str, size: Size) -> None:
             f"so it needs {gigabytes(needed)} of GPU memory here; there are {gigabytes(most)}",
             needed_bytes=needed,
             largest_bytes=most,
+        )
+
+
+def _check_virtual(state: State, model: str, placement: str) -> None:
+    """What is to be streamed in any case needs a rung that streams."""
+    memory = state.models[model].facts.memory
+    name = placement or memory.placement
+    if memory.virtual_vram_bytes and streams_nothing(name):
+        raise InvalidPlacement(
+            model,
+            "virtual_vram_gb",
+            f'{gigabytes(memory.virtual_vram_bytes)} are to be streamed, and "{name}" streams '
+            'nothing of the denoiser; choose "auto" or a rung that does, such as '
+            "staged-streamed, or leave virtual_vram_gb out",
         )
 
 

@@ -305,6 +305,11 @@ def least_bytes(state: State, model: str, size: Size) -> int:
     return weights_bytes + working_bytes + size.beside_bytes
 
 
+def kept_free_bytes(state: State, model: str) -> int:
+    """What of that stays free beside the model."""
+    return state.models[model].facts.memory.min_free_bytes if has_ladder(state, model) else 0
+
+
 def plan_here(state: State, model: str, size: Size, placement: Placement, device: Device) -> Plan:
     """The plan of the placement that the model has on the device."""
     return plan_of(question_for(state, model, size, 0, device), placement)

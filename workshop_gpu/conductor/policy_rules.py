@@ -1,21 +1,24 @@
-"""What a policy contradicts on this machine: pins that cannot be ready together, and rungs that a
-model does not have. Only what is surely so counts: sizes are the least that are possible, and as
-long as a GPU has not told its own, nothing is sure.
+"""What a policy contradicts on this machine: pins that cannot be ready together, or of models whose
+memory settings cannot work, and rungs that a model does not have. Only what is surely so counts:
+sizes are the least that are possible, and as long as a GPU has not told its own, nothing is sure.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from workshop_gpu.conductor.errors import InvalidPolicy, gigabytes, rounded_up
+from msgspec import structs
+
+from workshop_gpu.conductor.errors import InvalidPolicy, gigabytes, rounded_down, rounded_up
 from workshop_gpu.conductor.errors_placement import InvalidPlacement
-from workshop_gpu.conductor.events import PartBytes
-from workshop_gpu.conductor.memory_rules import check_rung
+from workshop_gpu.conductor.events import ModelFacts, PartBytes
+from workshop_gpu.conductor.memory_rules import check_memory, check_rung
 from workshop_gpu.conductor.offering import under
-from workshop_gpu.conductor.planning import TYPICAL, has_ladder, plans
+from workshop_gpu.conductor.planning import TYPICAL, has_ladder, kept_free_bytes, least_bytes, plans
 from workshop_gpu.conductor.policy import Policy
 from workshop_gpu.conductor.records import Device, Model, State
 from workshop_gpu.conductor.states import SlotState
 
+_NOBODY_KNOWS = 0, 0
 _MOST_NAMED = 6
 _MOST_TRIES = 10_000
 """So many ways to spread pins over GPUs are tried; if none of them fits, nobody knows."""
@@ -33,11 +36,30 @@ def check_contradictions(state: State, policy: Policy) -> None:
                 check_rung(supposed, name)
             except InvalidPlacement as refusal:
                 raise InvalidPolicy("placements", refusal.message.rstrip(".")) from None
-    before = {name: state.models[name].facts.memory for name in _pinned(state)}
-    now = {name: supposed.models[name].facts.memory for name in _pinned(supposed)}
-    problem = pins_problem(supposed) if now.items() - before.items() else ""
+    before = {each.model: each.memory for each in _pins(state, state.policy)}
+    new = [each for each in _pins(state, policy) if before.get(each.model) != each.memory]
+    impossible = impossible_pins(supposed)
+    for facts in new:
+        if facts.model in impossible:
+            raise InvalidPolicy("pinned", impossible[facts.model])
+    for name in impossible:
+        model = supposed.models[name]
+        model.facts = structs.replace(model.facts, pinned=False)
+    problem = pins_problem(supposed) if new else ""
     if problem:
         raise InvalidPolicy("pinned", problem)
+
+
+def impossible_pins(state: State) -> dict[str, str]:
+    """Models that the catalogue or the policy pins though their memory settings cannot work, with
+    the problem in words: loaded or not, they could draw no picture."""
+    found: dict[str, str] = {}
+    for facts in _pins(state, state.policy):
+        try:
+            check_memory(state, facts.model, TYPICAL)
+        except InvalidPlacement as refusal:
+            found[facts.model] = refusal.message.rstrip(".")
+    return found
 
 
 def pins_problem(state: State) -> str:
@@ -48,12 +70,9 @@ def pins_problem(state: State) -> str:
         return ""
     rooms = sorted((each.ledger.most_bytes for each in _devices(state)), reverse=True)
     sizes = {name: _least_bytes(state, name, pinned) for name in pinned}
-    for name, (weights_bytes, working_bytes) in sizes.items():
-        if weights_bytes + working_bytes > rooms[0]:
-            return (
-                f"{name} needs at least {rounded_up(weights_bytes + working_bytes)} with its "
-                f"working memory, and the largest GPU can give {gigabytes(rooms[0])}; unpin it"
-            )
+    for name in (each for each in pinned if sizes[each] != _NOBODY_KNOWS):
+        if problem := _too_large(state, name, rooms[0]):
+            return problem
     # Whoever comes last to a GPU must find room for its working memory too.
     last_bytes = min(working for _, working in sizes.values())
     weights = sorted((weights for weights, _ in sizes.values()), reverse=True)
@@ -69,14 +88,37 @@ def pins_problem(state: State) -> str:
     )
 
 
+def _too_large(state: State, name: str, most_bytes: int) -> str:
+    """Why no device can give the model what it needs at the very least; "" where one may."""
+    needed_bytes = least_bytes(state, name, TYPICAL)
+    if needed_bytes <= most_bytes:
+        return ""
+    free_bytes = kept_free_bytes(state, name)
+    most_free_bytes = most_bytes - (needed_bytes - free_bytes)
+    lower = f", or lower that to {rounded_down(most_free_bytes)}"
+    beside = f" and {gigabytes(free_bytes)} free beside it (min_free_gb)" if free_bytes else ""
+    return (
+        f"{name} needs at least {rounded_up(needed_bytes)} with its working memory{beside}, and "
+        f"the largest GPU can give {gigabytes(most_bytes)}; unpin it"
+        f"{lower if 0 <= most_free_bytes < free_bytes else ''}"
+    )
+
+
 def _under(state: State, policy: Policy) -> State:
     """What would be with the policy; only to be looked at."""
     models = {name: Model(under(policy, facts)) for name, facts in state.catalogue.items()}
     return replace(state, policy=policy, models={**state.models, **models})
 
 
+def _pins(state: State, policy: Policy) -> list[ModelFacts]:
+    """What the policy says of the models that are to be pinned with it."""
+    found = [under(policy, facts) for facts in state.catalogue.values()]
+    return [each for each in found if each.pinned and each.enabled and not each.problem]
+
+
 def _pinned(state: State) -> list[str]:
-    """Also those that the instructor had evicted: the pin holds again when somebody asks."""
+    """Those whose pins hold; also those that the instructor had evicted: the pin holds again when
+    somebody asks."""
     return [
         name
         for name, model in state.models.items()
@@ -94,19 +136,20 @@ def _sizes_are_known(state: State) -> bool:
 
 
 def _least_bytes(state: State, name: str, pinned: Sequence[str]) -> tuple[int, int]:
-    """What the model's weights and its working memory take at the very least. Nothing of it is
-    sure where only its name speaks of its size; what others have too may be there for them."""
+    """What the model's weights, and its working memory with what must stay free, take at the very
+    least. Nothing of it is sure where only its name speaks of its size; what others have too may be
+    there for them."""
     facts, estimates = state.models[name].facts, state.estimates
     if has_ladder(state, name):
         found = plans(state, name, TYPICAL, 0)
         if not found:
-            return 0, 0
+            return _NOBODY_KNOWS
         weights_bytes = min(plan.weights_bytes for plan in found)
-        working_bytes = min(plan.working_bytes for plan in found)
+        working_bytes = min(plan.working_bytes for plan in found) + kept_free_bytes(state, name)
     elif facts.explicit_bytes or facts.file_bytes or estimates.was_weighed(facts):
         weights_bytes, working_bytes = state.weights_bytes(name), state.working_bytes_of(name)
     else:
-        return 0, 0
+        return _NOBODY_KNOWS
     others = [state.models[each].facts for each in pinned if each != name]
     theirs = frozenset[PartBytes]().union(*map(estimates.parts, others))
     shared_bytes = sum(part.bytes for part in theirs.intersection(estimates.parts(facts)))

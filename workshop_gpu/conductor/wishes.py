@@ -1,11 +1,15 @@
 """Holds and preloads of models that turn out to have room nowhere: they end, with the reason. Pins
-that do are told of: they are the instructor's to change."""
+that do, or whose settings cannot work, are told of: they are the instructor's to change."""
+
+import msgspec
 
 from workshop_gpu.conductor.admission import wish_verdict
 from workshop_gpu.conductor.changes import Changes
 from workshop_gpu.conductor.effects import Notice
-from workshop_gpu.conductor.policy_rules import pins_problem
+from workshop_gpu.conductor.offering import under
+from workshop_gpu.conductor.policy_rules import impossible_pins, pins_problem
 from workshop_gpu.conductor.records import State
+from workshop_gpu.conductor.states import SlotState
 
 
 def wished_for(state: State) -> list[str]:
@@ -32,9 +36,20 @@ def end_hopeless_wishes(state: State, changes: Changes, name: str, now: float) -
     changes.effects.append(Notice(f"{name} is not loaded: {error.message}", error.facts))
 
 
-def tell_of_pins(state: State, changes: Changes) -> None:
-    """Once for each contradiction, which the catalogue or a measured size has brought."""
-    problem = pins_problem(state)
+def see_to_pins(state: State, changes: Changes) -> None:
+    """A pin of a model whose memory settings cannot work does not hold until they are mended. The
+    instructor is told once of each contradiction, which the catalogue or a measured size has
+    brought."""
+    impossible = impossible_pins(state)
+    for name, facts in state.catalogue.items():
+        model, pinned = state.models[name], under(state.policy, facts).pinned
+        holds = pinned and name not in impossible
+        if model.facts.pinned != holds:
+            model.facts = msgspec.structs.replace(model.facts, pinned=holds)
+            for slot in state.slots(name, *SlotState):
+                state.touch(slot.device)
+    together = pins_problem(state)
+    problem = "; ".join([*impossible.values(), *([together] if together else [])])
     if problem and problem != state.pins_told:
         changes.effects.append(Notice(f"Not all pins can hold: {problem}."))
     state.pins_told = problem
