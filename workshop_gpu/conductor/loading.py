@@ -17,6 +17,8 @@ def load(look: Look, job: Job) -> Order | None:
     state, model, claim = look.state, job.model, look.claim(job)
     loading = list(state.slots(model, SlotState.LOADING))
     coming = len(loading) + len(look.making_room(model))
+    if not coming and look.is_reserved_for_others(model) and not _who_gives(look, claim, job):
+        return None
     ready = [
         slot
         for slot in state.slots(model, SlotState.READY)
@@ -29,8 +31,6 @@ def load(look: Look, job: Job) -> Order | None:
         return None
     placing = Placing.for_job(state, look.now, job)
     giving = look.giving(claim, placing.fewest_bytes)
-    if not (giving or coming) and look.is_reserved_for_others(model):
-        return None
     order = _make_it_ready(look, claim, placing, giving, anew=not (ready or coming))
     if order is None and coming:
         # One more would be worth it and cannot be had: what prepares the model is all there is.
@@ -38,6 +38,11 @@ def load(look: Look, job: Job) -> Order | None:
     elif order is None and (claim.due or not ready):
         _wait_for_room(look, claim, placing, alone=not ready)
     return order
+
+
+def _who_gives(look: Look, claim: Claim, job: Job) -> list[Device]:
+    """The devices that are worth asking for room for the job's model."""
+    return look.giving(claim, Placing.for_job(look.state, look.now, job).fewest_bytes)
 
 
 def _make_it_ready(
@@ -106,7 +111,7 @@ def _wait_for_room(look: Look, claim: Claim, placing: Placing, alone: bool) -> N
     look.reserved.update(device.name for device in able)
     if alone and devices and not able and len(unreserved) == len(devices):
         look.without_room.add(claim.model)
-    ends = [device for device in able if later(device, Standing.RUNS)]
-    soonest = min(ends, key=look.free_in_s, default=None)
-    if soonest is not None:
-        look.close(soonest.name, claim, 0.0)
+    for device in sorted(able, key=look.free_in_s):
+        if later(device, Standing.RUNS):
+            look.close(device.name, claim, 0.0)
+            break

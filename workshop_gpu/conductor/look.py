@@ -62,6 +62,12 @@ class Look:
         self.without_room: set[str] = set()
         """Models for whose jobs no device has room."""
 
+    @cached_property
+    def rested(self) -> set[str]:
+        """Models that are ready, or will be, on a device that computes nothing."""
+        devices = self.state.devices
+        return {model for name in self.resting for model in devices[name].slots}
+
     def making_room(self, model: str) -> list[str]:
         """The devices that make room for the model."""
         making = self.state.making_room
