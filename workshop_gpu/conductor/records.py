@@ -299,7 +299,8 @@ class Holds:
         return self._holds.get(hold)
 
     def of_model(self, model: str) -> list[Hold]:
-        return list(self._models.get(model, {}).values())
+        held = self._models.get(model)
+        return list(held.values()) if held else []
 
     def on(self, model: str) -> bool:
         """Whether anybody holds the model."""
