@@ -9,11 +9,13 @@ from workshop_gpu.conductor.effects import Effect
 from workshop_gpu.conductor.errors import WorkshopError
 from workshop_gpu.conductor.events import Event
 from workshop_gpu.conductor.eviction import Candidate, Standing, choose
+from workshop_gpu.conductor.lag import Lag
 from workshop_gpu.conductor.learned import Learned
 from workshop_gpu.conductor.look import Look
 from workshop_gpu.conductor.looked import Looked
 from workshop_gpu.conductor.placement import Option
 from workshop_gpu.conductor.placing import Placing
+from workshop_gpu.conductor.queue import Key
 from workshop_gpu.conductor.records import Device, Slot
 from workshop_gpu.conductor.room import Claim, Room
 from workshop_gpu.conductor.settings import Settings
@@ -86,6 +88,20 @@ class ThoroughLook(Look):
         return False
 
 
+class ThoroughLag(Lag):
+    """Asks every device who goes on there."""
+
+    def _others_go_on(self, model: str, key: Key, most_s: float, least_s: float) -> bool:
+        going_on = [
+            (self._who_goes_on(device), most_s if device.slots else least_s)
+            for device in self._devices
+            if model not in device.slots
+        ]
+        return any(
+            least[:2] == key[:2] and least[2] - key[2] > ahead_s for least, ahead_s in going_on
+        )
+
+
 class ThoroughPlacing(Placing):
     """Compares all rungs on every device, whether or not the lowest has room there."""
 
@@ -110,6 +126,7 @@ class Thorough(Conductor):
         with (
             patch.object(dispatch, "Look", ThoroughLook),
             patch.object(look, "Room", ThoroughRoom),
+            patch.object(look, "Lag", ThoroughLag),
             patch.object(loading, "Placing", ThoroughPlacing),
             patch.object(dispatch, "Placing", ThoroughPlacing),
         ):

@@ -79,7 +79,7 @@ def next_order(state: State, now: float, devices: Sequence[Device]) -> Decision:
 
 
 def _told_to_leave(look: Look) -> Order | None:
-    for slot in _idle_slots(look):
+    for slot in look.idle_slots:
         if slot.leaves_because and not look.state.holds.on(slot.model):
             return Evict(slot.device, slot.model, slot.leaves_because)
     return None
@@ -164,21 +164,11 @@ def _instead_of_stuck(look: Look) -> Order | None:
 
 
 def _unneeded(look: Look) -> Order | None:
-    for slot in _idle_slots(look):
+    for slot in look.idle_slots:
         because = _why_unneeded(look, slot)
         if because:
             return Evict(slot.device, slot.model, because)
     return None
-
-
-def _idle_slots(look: Look) -> Iterator[Slot]:
-    """What could be told to leave at once."""
-    return (
-        slot
-        for device in look.free
-        for slot in device.slots.values()
-        if slot.state is SlotState.READY and not slot.running
-    )
 
 
 def _why_unneeded(look: Look, slot: Slot) -> str:

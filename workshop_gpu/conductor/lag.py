@@ -28,7 +28,6 @@ class Lag:
         self._devices = devices
         self._first_key_on = first_key_on
         self._known: dict[str, bool] = {}
-        self._going_on: dict[str, Key] = {}
 
     def falls_behind(self, model: str) -> bool:
         """Whether the model is ready, but a device that does not have it would go on with others
@@ -48,20 +47,28 @@ class Lag:
         most_s = patience_s(state, model)
         # Who left for this model is not brought right back into the room that it made.
         least_s = most_s / 2
-        if self._farthest_s - key[2] <= least_s:
-            return False
-        return any(
-            self._ahead_s(device, key) > (most_s if device.slots else least_s)
-            for device in self._devices
-            if model not in device.slots
+        return self._farthest_s - key[2] > least_s and self._others_go_on(
+            model, key, most_s, least_s
         )
 
-    def _ahead_s(self, device: Device, key: Key) -> float:
-        """By how much those who go on there had more than the owner of the key, at the least."""
-        least = self._going_on.get(device.name)
-        if least is None:
-            least = self._going_on[device.name] = self._who_goes_on(device)
-        return least[2] - key[2] if least[:2] == key[:2] else 0.0
+    def _others_go_on(self, model: str, key: Key, most_s: float, least_s: float) -> bool:
+        """Whether a device that does not have the model would go on with others who had more than
+        the owner of the key: by more than `most_s`, or `least_s` where it is empty."""
+        for least, device in self._going_on:
+            if least[:2] != key[:2]:
+                continue
+            ahead_s = least[2] - key[2]
+            if ahead_s <= least_s:
+                return False
+            if model not in device.slots and (ahead_s > most_s or not device.slots):
+                return True
+        return False
+
+    @cached_property
+    def _going_on(self) -> list[tuple[Key, Device]]:
+        """Who goes on on each device at the least, those first who had most."""
+        going_on = [(self._who_goes_on(device), device) for device in self._devices]
+        return sorted(going_on, key=lambda each: each[0][2], reverse=True)
 
     def _who_goes_on(self, device: Device) -> Key:
         """The place of the one with the least of those who run there or could begin."""

@@ -22,6 +22,8 @@ class Lent:
     @property
     def bytes(self) -> int:
         """What is not free because of them."""
+        if not (self._promised or self._held):
+            return 0
         devices = self._promised.keys() | self._held.keys()
         return sum(max(self._promised_to(each), self._held.get(each, 0)) for each in devices)
 

@@ -1,6 +1,7 @@
 """3b and 3c: where the model of a waiting job is loaded, or which device is kept for it."""
 
 from collections.abc import Sequence
+from itertools import islice
 
 from workshop_gpu.conductor.eviction import Standing
 from workshop_gpu.conductor.look import Look, make_room_or_load
@@ -24,13 +25,13 @@ def load(look: Look, job: Job) -> Order | None:
     ]
     if ready and not look.resting and not claim.due:
         return None
+    if not coming and _is_in_vain(look, claim, job, anew=not ready):
+        return None
     if (ready or coming) and not another_is_worth_it_for(look, job, ready, coming):
         _keep_for(look, claim, loading)
         return None
     placing = Placing.for_job(state, look.now, job)
     giving = look.giving(claim, placing.fewest_bytes)
-    if not (giving or coming) and look.is_reserved_for_others(model):
-        return None
     order = _make_it_ready(look, claim, placing, giving, anew=not (ready or coming))
     if order is None and coming:
         # One more would be worth it and cannot be had: what prepares the model is all there is.
@@ -40,6 +41,20 @@ def load(look: Look, job: Job) -> Order | None:
     return order
 
 
+def _is_in_vain(look: Look, claim: Claim, job: Job, anew: bool) -> bool:
+    """Whether no device would give room, nor be kept or reserved for the claim: then it need not be
+    asked whether one more is worth it."""
+    at_once = not anew and not claim.due
+    if not at_once and not look.is_reserved_for_others(claim.model):
+        return False
+    giving = look.giving(claim, Placing.for_job(look.state, look.now, job).fewest_bytes)
+    return not (_resting(look, giving) if at_once else giving)
+
+
+def _resting(look: Look, devices: Sequence[Device]) -> list[Device]:
+    return [device for device in devices if device.name in look.resting]
+
+
 def _make_it_ready(
     look: Look, claim: Claim, placing: Placing, devices: Sequence[Device], anew: bool
 ) -> Order | None:
@@ -47,7 +62,7 @@ def _make_it_ready(
     loads it, and for those who are not due only one that could begin with it at once, and takes it
     from nobody."""
     if not anew and not claim.due:
-        devices = [device for device in devices if device.name in look.resting]
+        devices = _resting(look, devices)
     worst = Standing.AWAITED if anew or claim.due else Standing.IDLE
     options = [placing.load(device, look.ask(device, claim, worst)) for device in devices]
     option = best(each for each in options if each is not None)
@@ -65,10 +80,12 @@ def another_is_worth_it_for(look: Look, job: Job, ready: Sequence[Slot], coming:
     if due_key is not None and not coming:
         # They are overtaken on other devices for as long as they wait for those that have it.
         due = queue.due_of(job.model)
-        return due > len(devices) or due > sum(
-            look.free_in_s(device) <= load_s and look.first_key_on(device) >= due_key
+        soon = (
+            device
             for device in devices
+            if look.free_in_s(device) <= load_s and look.first_key_on(device) >= due_key
         )
+        return due > len(devices) or due > len(list(islice(soon, due)))
 
     def worth(free_in_s: float) -> bool:
         waiting, work_s = queue.waiting(job.model), queue.work_s(job.model)
@@ -97,16 +114,14 @@ def _wait_for_room(look: Look, claim: Claim, placing: Placing, alone: bool) -> N
     """What will be free is reserved, and the device where it is free first is kept. What is
     reserved for others already is not looked at again."""
 
-    def later(device: Device, worst: Standing) -> bool:
-        return look.room.later(device, claim, placing.least_bytes(device), worst)
-
     devices = [device for device in look.devices if claim.model not in device.slots]
     unreserved = [device for device in devices if device.name not in look.reserved]
-    able = [device for device in unreserved if later(device, Standing.NOT_YET)]
+    needed = {device.name: placing.least_bytes(device) for device in unreserved}
+    able = [each for each in unreserved if look.room.later(each, claim, needed[each.name])]
     look.reserved.update(device.name for device in able)
     if alone and devices and not able and len(unreserved) == len(devices):
         look.without_room.add(claim.model)
-    ends = [device for device in able if later(device, Standing.RUNS)]
-    soonest = min(ends, key=look.free_in_s, default=None)
-    if soonest is not None:
-        look.close(soonest.name, claim, 0.0)
+    for device in sorted(able, key=look.free_in_s):
+        if look.room.later(device, claim, needed[device.name], Standing.RUNS):
+            look.close(device.name, claim, 0.0)
+            break

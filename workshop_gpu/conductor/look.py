@@ -11,7 +11,7 @@ from workshop_gpu.conductor.orders import Evict, Load, Order
 from workshop_gpu.conductor.placement import Option
 from workshop_gpu.conductor.placing import Ask
 from workshop_gpu.conductor.queue import BEGIN, END, Key
-from workshop_gpu.conductor.records import Device, Job, State
+from workshop_gpu.conductor.records import Device, Job, Slot, State
 from workshop_gpu.conductor.room import Claim, Room
 from workshop_gpu.conductor.states import SlotState
 
@@ -62,6 +62,12 @@ class Look:
         self.without_room: set[str] = set()
         """Models for whose jobs no device has room."""
 
+    @cached_property
+    def rested(self) -> set[str]:
+        """Models with a slot on a device that computes nothing: others cannot begin now."""
+        devices = self.state.devices
+        return {model for name in self.resting for model in devices[name].slots}
+
     def making_room(self, model: str) -> list[str]:
         """The devices that make room for the model."""
         making = self.state.making_room
@@ -94,11 +100,21 @@ class Look:
 
     @cached_property
     def _most_free_bytes(self) -> int:
-        return max((look_at(self.state, each).free_bytes for each in self.free), default=0)
+        return max([look_at(self.state, each).free_bytes for each in self.free], default=0)
 
     @cached_property
     def _farthest(self) -> Key:
         return max(map(self.room.farthest_on, self.free), default=BEGIN)
+
+    @cached_property
+    def idle_slots(self) -> list[Slot]:
+        """What could be told to leave at once."""
+        return [
+            slot
+            for device in self.free
+            for slot in device.slots.values()
+            if slot.state is SlotState.READY and not slot.running
+        ]
 
     @property
     def stuck(self) -> set[tuple[str, str]]:
@@ -137,12 +153,10 @@ class Look:
         """The place of the first who could begin on the device, now or when it is free."""
         first = self._firsts.get(device.name)
         if first is None:
-            keys = [
-                self.state.queue.first_key(slot.model)
-                for slot in device.slots.values()
-                if slot.state is SlotState.READY
-            ]
-            first = min((key for key in keys if key is not None), default=END)
+            first, queue = END, self.state.queue
+            for slot in device.slots.values():
+                if slot.state is SlotState.READY:
+                    first = min(first, queue.first_key(slot.model) or END)
             self._firsts[device.name] = first
         return first
 

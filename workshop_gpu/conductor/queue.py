@@ -50,7 +50,8 @@ class Line(Generic[J]):
 
     def __init__(self) -> None:
         self._keys: list[Key] = []
-        self._jobs: dict[Key, J] = {}
+        self._jobs: dict[int, J] = {}
+        """By the number that no other has, which a job keeps."""
         self.work_s = 0.0
         """GPU seconds that all of them together are expected to use."""
 
@@ -58,19 +59,19 @@ class Line(Generic[J]):
         return len(self._keys)
 
     def __iter__(self) -> Iterator[J]:
-        return (self._jobs[key] for key in self._keys)
+        return (self._jobs[key[-1]] for key in self._keys)
 
     def part(self, begin: int, end: int) -> list[J]:
         """Those from one place to another (counted from 0)."""
-        return [self._jobs[key] for key in self._keys[begin:end]]
+        return [self._jobs[key[-1]] for key in self._keys[begin:end]]
 
     @property
     def first(self) -> J:
-        return self._jobs[self._keys[0]]
+        return self._jobs[self._keys[0][-1]]
 
     @property
     def last(self) -> J:
-        return self._jobs[self._keys[-1]]
+        return self._jobs[self._keys[-1][-1]]
 
     @property
     def first_key(self) -> Key:
@@ -83,22 +84,20 @@ class Line(Generic[J]):
     def add(self, job: J) -> None:
         key = job.key
         insort(self._keys, key)
-        self._jobs[key] = job
+        self._jobs[key[-1]] = job
         self.work_s += job.cost_s
 
     def remove(self, job: J) -> None:
         key = job.key
         del self._keys[bisect_left(self._keys, key)]
-        del self._jobs[key]
+        del self._jobs[key[-1]]
         self.work_s = self.work_s - job.cost_s if self._keys else 0.0
 
-    def move(self, before: Key, job: J) -> None:
-        """The job stood at this place and has another key now."""
-        keys, key = self._keys, job.key
+    def move(self, before: Key, key: Key) -> None:
+        """The job that stood at the one place stands at the other now."""
+        keys = self._keys
         del keys[bisect_left(keys, before)]
         insort(keys, key)
-        del self._jobs[before]
-        self._jobs[key] = job
 
 
 class Queue(Generic[J]):
@@ -109,6 +108,8 @@ class Queue(Generic[J]):
         self.line: Line[J] = Line()
         """All of them, in their order."""
         self._models: dict[str, Line[J]] = {}
+        self._first_keys: dict[str, Key] = {}
+        """The place of the first of each of these."""
         self._due: dict[str, Line[J]] = {}
         """By model, those that were overtaken for as long as they may be."""
         self._groups: dict[tuple[str, str], Line[J]] = {}
@@ -137,8 +138,7 @@ class Queue(Generic[J]):
 
     def models(self) -> list[str]:
         """The models for which jobs wait, in the order of the first of each."""
-        firsts = sorted((line.first_key, model) for model, line in self._models.items())
-        return [model for _, model in firsts]
+        return sorted(self._first_keys, key=self._first_keys.__getitem__)
 
     def awaits(self, model: str) -> bool:
         """Whether any job waits for the model."""
@@ -151,8 +151,7 @@ class Queue(Generic[J]):
 
     def first_key(self, model: str) -> Key | None:
         """The place of the first that waits for the model."""
-        line = self._models.get(model)
-        return None if line is None else line.first_key
+        return self._first_keys.get(model)
 
     def first_of(self, model: str) -> J:
         """As `first`, where somebody waits for the model."""
@@ -226,6 +225,7 @@ class Queue(Generic[J]):
         self._jobs[request.job] = job
         self.line.add(job)
         self._models.setdefault(request.model, Line()).add(job)
+        self._note_first(request.model)
         if request.group:
             self._groups.setdefault((request.model, request.group), Line()).add(job)
         sizes = self._sizes.setdefault(request.model, {})
@@ -238,6 +238,7 @@ class Queue(Generic[J]):
         del self._jobs[request.job]
         self.line.remove(job)
         _take(self._models, request.model, job)
+        self._note_first(request.model)
         if request.group:
             _take(self._groups, (request.model, request.group), job)
         if job.due:
@@ -257,13 +258,22 @@ class Queue(Generic[J]):
 
     def move(self, job: J, before: Key) -> None:
         """The job has another key than before: it goes to its new place."""
-        request = job.request
-        self.line.move(before, job)
-        self._models[request.model].move(before, job)
+        request, key = job.request, job.key
+        self.line.move(before, key)
+        self._models[request.model].move(before, key)
+        self._note_first(request.model)
         if request.group:
-            self._groups[request.model, request.group].move(before, job)
+            self._groups[request.model, request.group].move(before, key)
         if job.due:
-            self._due[request.model].move(before, job)
+            self._due[request.model].move(before, key)
+
+    def _note_first(self, model: str) -> None:
+        """The model's line changed."""
+        line = self._models.get(model)
+        if line is None:
+            del self._first_keys[model]
+        else:
+            self._first_keys[model] = line.first_key
 
     def _forget_size(self, request: JobSubmitted) -> None:
         sizes, size = self._sizes[request.model], _size(request)

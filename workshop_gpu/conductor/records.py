@@ -299,7 +299,8 @@ class Holds:
         return self._holds.get(hold)
 
     def of_model(self, model: str) -> list[Hold]:
-        return list(self._models.get(model, {}).values())
+        held = self._models.get(model)
+        return list(held.values()) if held else []
 
     def on(self, model: str) -> bool:
         """Whether anybody holds the model."""
@@ -435,9 +436,13 @@ class State:
         return any(each is not slot for each in ready)
 
     def copies_changed(self, model: str) -> None:
-        """A copy of the model came, or goes: that decides which of the others are kept."""
+        """A copy of the model came, or goes: where somebody holds or pins it, that decides which of
+        the others are kept."""
+        may_be_kept = self.holds.on(model) or self.models[model].pinned
         for device in self.places.get(model, ()):
-            self.touch(device)
+            self.touched_devices[device] = None
+            if may_be_kept:
+                self.looked.pop(device, None)
 
     def holds_on(self, model: str) -> list[Hold]:
         return self.holds.of_model(model)

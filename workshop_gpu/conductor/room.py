@@ -94,12 +94,12 @@ class Room:
         """The last of those who wait for what could leave the device at once."""
         farthest = self._farthest.get(device.name)
         if farthest is None:
-            firsts = [
-                END if first is None else first
-                for slot, first in self._may_leave(device)
-                if not slot.running and not (first and self._is_untried(slot))
-            ]
-            farthest = self._farthest[device.name] = max(firsts, default=BEGIN)
+            farthest = BEGIN
+            for slot, first in self._may_leave(device):
+                if slot.running or (first and self._is_untried(slot)):
+                    continue
+                farthest = max(farthest, first or END)
+            self._farthest[device.name] = farthest
         return farthest
 
     def within_reach(self, device: Device, claim: Claim) -> list[Slot]:

@@ -12,11 +12,9 @@ class _Weights:
     """What a model has there: its own bytes, and parts that others may have too."""
 
     own_bytes: int
-    parts: frozenset[PartBytes] = frozenset()
-
-    @property
-    def bytes(self) -> int:
-        return self.own_bytes + sum(part.bytes for part in self.parts)
+    parts: frozenset[PartBytes]
+    bytes: int
+    """Both together."""
 
 
 class SharedWeights:
@@ -44,8 +42,9 @@ class SharedWeights:
 
     def set(self, model: str, size_bytes: int, parts: Collection[PartBytes] = ()) -> None:
         """What `parts` do not account for is the model's own."""
-        own_bytes = max(0, size_bytes - sum(part.bytes for part in set(parts)))
-        self._weights[model] = _Weights(own_bytes, frozenset(parts))
+        parts_bytes = sum(part.bytes for part in set(parts))
+        own_bytes = max(0, size_bytes - parts_bytes)
+        self._weights[model] = _Weights(own_bytes, frozenset(parts), own_bytes + parts_bytes)
 
     def drop(self, model: str) -> None:
         """The model has nothing here any more."""

@@ -49,7 +49,7 @@ def start(look: Look, job: Job, passed: Sequence[str]) -> Order | None:
 
 def resting_with(look: Look, model: str) -> list[str]:
     """The devices that compute nothing and have the model ready."""
-    if not look.resting:
+    if model not in look.rested:
         return []
     ready = look.state.slots(model, SlotState.READY)
     return [slot.device for slot in ready if slot.device in look.resting]
