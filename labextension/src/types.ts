@@ -36,6 +36,8 @@ export interface Slot {
   compiled?: boolean;
   /** Those that are ready for its next jobs. */
   loras?: string[];
+  /** How fast its load goes; 0: nobody knows. */
+  bytes_per_s?: number;
 }
 
 export interface Device {

@@ -95,6 +95,15 @@ def test_no_models_and_mistakes_of_the_catalogue_are_said() -> None:
     [
         ({}, "on disk"),
         ({"state": "loading", "done_bytes": 10**9, "total_bytes": 4 * 10**9}, "1.0 of 4.0 GB"),
+        (
+            {
+                "state": "loading",
+                "done_bytes": 3 * 10**9,
+                "total_bytes": 27 * 10**9,
+                "bytes_per_s": 12.1e9,
+            },
+            "loading 3.0 of 27.0 GB, 12.1 GB/s, about 2 s",
+        ),
         ({"state": "loading"}, "loading"),
         ({"enabled": False, "reason": "after lunch"}, "switched off: after lunch"),
         ({"enabled": False}, "switched off"),

@@ -8,7 +8,7 @@ from html import escape
 from typing import overload
 
 from workshop_gpu.api import schemas
-from workshop_gpu.client.words import about, amount, amount_of, describe_reservation
+from workshop_gpu.client.words import about, amount, describe_reservation, load_words
 from workshop_gpu.conductor.effects import Holder
 
 _TABLE = "border-collapse:collapse;margin:2px 0 8px 0"
@@ -70,7 +70,7 @@ def model_state(model: schemas.Model) -> str:
             return f"ready on {', '.join(slot.device for slot in ready)}" + (how and f", {how}")
         case "loading" | "downloading":
             if model.total_bytes > 0:
-                return f"{model.state} {amount_of(model.done_bytes, model.total_bytes)}"
+                return f"{model.state} {load_words(model)}"
             return model.state
         case "absent":
             return "on disk"
