@@ -69,6 +69,8 @@ export interface Job {
   params?: Record<string, string | number> | null;
   error?: ErrorReport | null;
   reason: string;
+  /** How it went on after its GPU had run out of memory over it. */
+  went_on?: string;
 }
 
 export interface Model {

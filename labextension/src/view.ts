@@ -270,6 +270,7 @@ export interface QueueLine {
   who: string;
   model: string;
   words: string;
+  /** Why it waits, or how it went on after its GPU had run out of memory. */
   reason: string;
   mine: boolean;
   running: boolean;
@@ -294,6 +295,7 @@ export function queueLines(room: Room, isMine: IsMine, now: number, trans: Trans
   const running = room.running.map(job => ({
     ...line(job),
     words: stepWords(job, trans),
+    reason: job.went_on ?? '',
     running: true,
     place: 0,
     progress: job.steps ? job.step / job.steps : 0

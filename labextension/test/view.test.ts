@@ -165,6 +165,18 @@ describe('the queue', () => {
     expect(lines[0]?.progress).toBe(0.25);
   });
 
+  test('a job that went on after its GPU ran out of memory says how', () => {
+    const went_on = 'went on with VAE tiling';
+    const now = room({
+      running: [job('r', { state: 'running', went_on })],
+      waiting: [job('a', { reason: 'Grace has 8.0 GB.' })]
+    });
+    expect(queueLines(now, nobody, 100, trans).map(line => line.reason)).toEqual([
+      went_on,
+      'Grace has 8.0 GB.'
+    ]);
+  });
+
   test('a wait never goes below now, and a paused queue says so', () => {
     const now = room({ waiting: [job('a'), job('b', { waiting_for: 'pause' })] });
     expect(queueLines(now, nobody, 1000, trans).map(line => line.words)).toEqual([

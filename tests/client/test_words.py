@@ -99,6 +99,13 @@ def test_a_running_job_counts_its_steps() -> None:
     assert words("running", step=20) == Words("Step 20 of 20: finishing", 1.0)
 
 
+def test_a_job_that_ran_out_of_memory_says_how_it_went_on() -> None:
+    job = a_job("running", step=7, went_on="went on with VAE tiling")
+    assert describe(Progress(job)).text == "Step 7 of 20 (went on with VAE tiling)"
+    told = describe(Progress(job, restarted=True))
+    assert told.text == "Step 7 of 20 (went on with VAE tiling; the server was restarted)"
+
+
 def test_an_end_says_how() -> None:
     assert words("done").text == "Done"
     assert words("cancelled").text == "Cancelled"

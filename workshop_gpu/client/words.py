@@ -108,10 +108,12 @@ def describe(progress: Progress) -> Words:
     if not progress.reachable and not job.state.ended:
         return Words("The server does not answer; trying again")
     if job.state in ("queued", "running"):
-        words = _waiting(progress) if job.state == "queued" else _running(job)
-        if progress.restarted:
-            words = replace(words, text=f"{words.text} (the server was restarted)")
-        return words
+        running = job.state == "running"
+        words = _running(job) if running else _waiting(progress)
+        beside = [job.went_on if running else ""]
+        beside.append("the server was restarted" if progress.restarted else "")
+        told = "; ".join(filter(None, beside))
+        return replace(words, text=f"{words.text} ({told})") if told else words
     if job.state == "failed":
         return Words(job.error.message if job.error else "Failed")
     return Words("Cancelled") if job.state == "cancelled" else Words("Done", 1.0)
