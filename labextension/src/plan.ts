@@ -9,6 +9,8 @@ export interface RungLine {
   name: string;
   words: string;
   memory: string;
+  /** What it takes of the other GPU, if anything. */
+  elsewhere: string;
   picture: string;
   why: string;
   chosen: boolean;
@@ -19,6 +21,8 @@ export interface PlanLines {
   where: string;
   /** Where hardly anything would be left; "" otherwise. */
   warning: string;
+  /** What the model cannot do, and which numbers are guesses. */
+  notes: string[];
   rungs: RungLine[];
   /** What the signs before the seconds mean, where there are any. */
   legend: string;
@@ -41,6 +45,7 @@ export function planLines(plan: Plan, trans: Trans): PlanLines {
   return {
     where: [there, blocksWords(plan.blocks, trans)].filter(Boolean).join(' '),
     warning: plan.warning,
+    notes: plan.notes ?? [],
     rungs: plan.rungs.map(rung => rungLine(rung, plan, trans)),
     legend: plan.rungs.some(rung => SIGNS[rung.basis])
       ? trans.__('≈ reckoned from what was measured otherwise · ? a guess')
@@ -54,6 +59,9 @@ function rungLine(rung: Rung, plan: Plan, trans: Trans): RungLine {
     name: rung.rung,
     words: rung.words,
     memory: amount(rung.needed_bytes),
+    elsewhere: rung.elsewhere_bytes
+      ? trans.__('and %1 of the other GPU', amount(rung.elsewhere_bytes))
+      : '',
     picture: `${SIGNS[rung.basis]}${took(rung.expected_s)}${plain}`,
     why: rung.why,
     chosen: rung.chosen

@@ -227,6 +227,8 @@ export interface Rung {
   rung: string;
   words: string;
   needed_bytes: number;
+  /** What it takes of the other GPU. */
+  elsewhere_bytes?: number;
   expected_s: number;
   /** What the seconds come from. */
   basis: 'measured' | 'reckoned' | 'guess' | '';
@@ -245,4 +247,5 @@ export interface Plan {
   blocks: 'compiled' | 'not compiled yet' | 'not compiled';
   rungs: Rung[];
   warning: string;
+  notes?: string[];
 }

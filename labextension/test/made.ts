@@ -78,6 +78,7 @@ export const rung = (more: Partial<Rung> = {}): Rung => ({
   rung: 'resident',
   words: 'everything on the GPU',
   needed_bytes: 30e9,
+  elsewhere_bytes: 0,
   expected_s: 4,
   basis: 'measured',
   compiled: false,
@@ -106,6 +107,7 @@ export const plan = (more: Partial<Plan> = {}): Plan => ({
     })
   ],
   warning: '',
+  notes: [],
   ...more
 });
 

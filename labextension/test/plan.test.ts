@@ -33,6 +33,24 @@ describe('the plan', () => {
   });
 });
 
+describe('what the server says beside the rungs', () => {
+  test('stands there: a warning, notes, and what the signs mean', () => {
+    const warning = 'This takes 22.1 GB of 24.0 GB on cuda:0, more than 90 %.';
+    const notes = ['Its VAE cannot work in tiles, so rungs with tiles are left out.'];
+    const legend = '≈ reckoned from what was measured otherwise · ? a guess';
+    expect(planLines(plan({ warning, notes }), trans)).toMatchObject({ warning, notes, legend });
+    expect(planLines(plan({ rungs: [rung()] }), trans).legend).toBe('');
+  });
+
+  test('and what a rung takes of the other GPU', () => {
+    const swaps = rung({ rung: 'swap-encoders', elsewhere_bytes: 9.3e9 });
+    expect(planLines(plan({ rungs: [rung(), swaps] }), trans).rungs.map(r => r.elsewhere)).toEqual([
+      '',
+      'and 9.3 GB of the other GPU'
+    ]);
+  });
+});
+
 describe('the list to place a model from', () => {
   const values = (...given: Parameters<typeof placementChoices>) =>
     placementChoices(...given).map(choice => choice.value);

@@ -81,13 +81,19 @@ function PlanTable({ desk, model, state }: PlacementProps) {
             <tr className="jp-wg-why">
               <td colSpan={3}>
                 {rung.words}
-                <span className="jp-wg-detail">{rung.why}</span>
+                <span className="jp-wg-detail">
+                  {[rung.elsewhere, rung.why].filter(Boolean).join(' · ')}
+                </span>
               </td>
             </tr>
           </tbody>
         ))}
       </table>
-      {plan.legend && <p className="jp-wg-detail">{plan.legend}</p>}
+      {[...plan.notes, plan.legend].filter(Boolean).map(note => (
+        <p key={note} className="jp-wg-detail">
+          {note}
+        </p>
+      ))}
     </>
   );
 }
