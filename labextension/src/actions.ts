@@ -5,7 +5,8 @@
 
 import type { Method } from './api';
 import { amount, span, type Trans } from './format';
-import type { Device, HelpCall, Job, Kernel, Model, Participant, Reservation } from './types';
+import { placementChoices, type Choice } from './plan';
+import type { Device, HelpCall, Job, Kernel, Model, Participant, Plan, Reservation } from './types';
 
 export interface Action {
   /** On the button. */
@@ -16,12 +17,18 @@ export interface Action {
   /** Whether something is lost by it. */
   hurts?: boolean;
   /** Where it takes a text: what that is. */
-  input?: { label: string; value: string };
+  input?: { label: string; value: string; choices?: Choices };
   method: Method;
   path: string;
   body?: (text: string) => unknown;
   /** What came of it. */
   done: string;
+}
+
+/** What may be chosen, as an answer of the server says; a text is typed where that is nothing. */
+export interface Choices {
+  path: string;
+  of: (answer: unknown) => Choice[];
 }
 
 const at = (kind: string, id: string, verb = ''): string =>
@@ -122,7 +129,14 @@ export function modelActions(model: Model, trans: Trans): Action[] {
       before: trans.__(
         'A name from its plan, or "auto": the planner decides; empty: as in models.toml. It counts from the next load on.'
       ),
-      input: { label: trans.__('Placement'), value: model.placement },
+      input: {
+        label: trans.__('Placement'),
+        value: model.placement,
+        choices: {
+          path: at('models', model.id, 'plan'),
+          of: plan => placementChoices(plan as Plan, model.placement, trans)
+        }
+      },
       method: 'PATCH',
       path,
       body: text => ({ placement: text.trim() || null }),

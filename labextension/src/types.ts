@@ -36,6 +36,8 @@ export interface Slot {
   compiled?: boolean;
   /** Those that are ready for its next jobs. */
   loras?: string[];
+  /** How fast its load goes; 0: nobody knows. */
+  bytes_per_s?: number;
 }
 
 export interface Device {
@@ -67,6 +69,8 @@ export interface Job {
   params?: Record<string, string | number> | null;
   error?: ErrorReport | null;
   reason: string;
+  /** How it went on after its GPU had run out of memory over it. */
+  went_on?: string;
 }
 
 export interface Model {
@@ -223,6 +227,8 @@ export interface Rung {
   rung: string;
   words: string;
   needed_bytes: number;
+  /** What it takes of the other GPU. */
+  elsewhere_bytes?: number;
   expected_s: number;
   /** What the seconds come from. */
   basis: 'measured' | 'reckoned' | 'guess' | '';
@@ -241,4 +247,5 @@ export interface Plan {
   blocks: 'compiled' | 'not compiled yet' | 'not compiled';
   rungs: Rung[];
   warning: string;
+  notes?: string[];
 }

@@ -152,13 +152,25 @@ function stepWords(job: Job, trans: Trans): string {
   return trans.__('step %1 of %2', job.step, job.steps);
 }
 
+/** How far a load is, how fast it goes, and how long it still takes at that speed. */
+function loadWords(slot: Slot, trans: Trans): string {
+  const { done_bytes, total_bytes, bytes_per_s = 0 } = slot;
+  if (!total_bytes) {
+    return trans.__('loading');
+  }
+  const far = trans.__('loading, %1', amountOf(done_bytes, total_bytes));
+  if (bytes_per_s <= 0) {
+    return far;
+  }
+  const left = span(Math.max(0, total_bytes - done_bytes) / bytes_per_s);
+  return [far, trans.__('%1/s', amount(bytes_per_s)), trans.__('%1 left', left)].join(', ');
+}
+
 /** What a slot does, in words. */
 export function slotWords(slot: Slot, trans: Trans): string {
   switch (slot.state) {
     case 'loading':
-      return slot.total_bytes
-        ? trans.__('loading, %1', amountOf(slot.done_bytes, slot.total_bytes))
-        : trans.__('loading');
+      return loadWords(slot, trans);
     case 'leaving':
       return trans.__('leaving');
     case 'failed':
@@ -258,6 +270,7 @@ export interface QueueLine {
   who: string;
   model: string;
   words: string;
+  /** Why it waits, or how it went on after its GPU had run out of memory. */
   reason: string;
   mine: boolean;
   running: boolean;
@@ -282,6 +295,7 @@ export function queueLines(room: Room, isMine: IsMine, now: number, trans: Trans
   const running = room.running.map(job => ({
     ...line(job),
     words: stepWords(job, trans),
+    reason: job.went_on ?? '',
     running: true,
     place: 0,
     progress: job.steps ? job.step / job.steps : 0

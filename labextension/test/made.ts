@@ -2,7 +2,7 @@
 
 import type { Trans } from '../src/format';
 import { after, type Room } from '../src/room';
-import type { Device, Job, Model, Slot, Status, StreamEvent } from '../src/types';
+import type { Device, Job, Model, Plan, Rung, Slot, Status, StreamEvent } from '../src/types';
 
 export const trans: Trans = {
   __: (text, ...args) => text.replace(/%(\d)/g, (_, n) => String(args[Number(n) - 1])),
@@ -71,6 +71,43 @@ export const job = (id: string, more: Partial<Job> = {}): Job => ({
   started_at: null,
   ended_at: null,
   reason: '',
+  ...more
+});
+
+export const rung = (more: Partial<Rung> = {}): Rung => ({
+  rung: 'resident',
+  words: 'everything on the GPU',
+  needed_bytes: 30e9,
+  elsewhere_bytes: 0,
+  expected_s: 4,
+  basis: 'measured',
+  compiled: false,
+  chosen: true,
+  why: 'chosen: the fastest that fits',
+  ...more
+});
+
+export const plan = (more: Partial<Plan> = {}): Plan => ({
+  model: 'sd',
+  device: 'cuda:0',
+  room_bytes: 60e9,
+  total_bytes: 80e9,
+  placement: '',
+  blocks: 'not compiled',
+  rungs: [
+    rung(),
+    rung({
+      rung: 'staged-encoders',
+      words: 'text encoders staged',
+      needed_bytes: 20e9,
+      expected_s: 5,
+      basis: 'reckoned',
+      chosen: false,
+      why: 'fits, and is no faster'
+    })
+  ],
+  warning: '',
+  notes: [],
   ...more
 });
 

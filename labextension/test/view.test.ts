@@ -61,6 +61,18 @@ describe('the bar', () => {
     expect(part?.detail).toBe('loading, 5/20 GB');
   });
 
+  test('a load whose speed is known says it, and the seconds that are left', () => {
+    const loading = { model: 'turbo', state: 'loading' as const, bytes_per_s: 12.1e9 };
+    const slots = [slot({ ...loading, done_bytes: 3e9, total_bytes: 27e9 })];
+    const now = room({ devices: [device({ holders, slots })] }, [
+      model('sd'),
+      model('turbo', { slots })
+    ]);
+    const expected = 'loading, 3/27 GB, 12.1 GB/s, 2 s left';
+    expect(modelLines(now, trans)[1]?.words).toBe(expected);
+    expect(bars(now, trans)[0]?.parts.find(part => part.label === 'TURBO')?.detail).toBe(expected);
+  });
+
   test('more bytes held than there are make no bar longer than its box', () => {
     const [bar] = bars(
       room({
@@ -151,6 +163,18 @@ describe('the queue', () => {
       ['Ada', 'waits', true]
     ]);
     expect(lines[0]?.progress).toBe(0.25);
+  });
+
+  test('a job that went on after its GPU ran out of memory says how', () => {
+    const went_on = 'went on with VAE tiling';
+    const now = room({
+      running: [job('r', { state: 'running', went_on })],
+      waiting: [job('a', { reason: 'Grace has 8.0 GB.' })]
+    });
+    expect(queueLines(now, nobody, 100, trans).map(line => line.reason)).toEqual([
+      went_on,
+      'Grace has 8.0 GB.'
+    ]);
   });
 
   test('a wait never goes below now, and a paused queue says so', () => {

@@ -8,14 +8,14 @@ def is_done(event, job):
     return found["id"] == job["id"] and found["state"] == "done"
 
 
-def when(stream, model, state):
-    """The event with which a model's slot comes into a state."""
-    return next(
-        event
-        for _, event in stream
-        if event["event"] == "slot"
-        and (event["slot"]["model"], event["slot"]["state"]) == (model, state)
-    )
+def slots_until(stream, model, state):
+    """What is told of a model's slot until it comes into a state."""
+    told = []
+    for _, event in stream:
+        if event["event"] == "slot" and event["slot"]["model"] == model:
+            told.append(event["slot"])
+            if told[-1]["state"] == state:
+                return told
 
 
 def test_the_stream_starts_with_all_there_is(person):
@@ -148,9 +148,10 @@ def test_memory_and_slots_are_told_as_they_change(server):
         stream = watcher.events()
         next(stream)
         watcher.http.post("api/models/shapes-dit/load").raise_for_status()
-        when(stream, "shapes-dit", "loading")
-        ready = when(stream, "shapes-dit", "ready")
-        assert ready["slot"]["bytes"] > 10_000_000
+        *_, arrived, ready = slots_until(stream, "shapes-dit", "ready")
+        assert (arrived["state"], arrived["done_bytes"]) == ("loading", arrived["total_bytes"])
+        assert arrived["bytes_per_s"] > 0
+        assert (ready["bytes"] > 10_000_000, ready["bytes_per_s"]) == (True, 0)
         before_bytes = weights_bytes(watcher)
         watcher.http.post("api/models/shapes-dit/evict").raise_for_status()
         seen = []
@@ -161,7 +162,7 @@ def test_memory_and_slots_are_told_as_they_change(server):
                 break
         left = seen[-1]
         # What other models share with it has stayed.
-        assert 0 < left["freed_bytes"] <= ready["slot"]["bytes"]
+        assert 0 < left["freed_bytes"] <= ready["bytes"]
         assert left["freed_bytes"] == before_bytes - weights_bytes(watcher)
         assert left["why"]
         devices = [event["device"] for event in seen if event["event"] == "device"]

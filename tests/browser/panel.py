@@ -49,15 +49,18 @@ class PanelPage:
     def model(self, model: str) -> Locator:
         return self.root.locator(f".jp-wg-model[data-model='{model}']")
 
-    def do(self, button: Locator, text: str | None = None) -> None:
-        """Press a button, type what is asked for, and confirm. The server may hear of it later."""
+    def do(self, button: Locator, text: str | None = None, *, chosen: str | None = None) -> None:
+        """Press a button, type or choose what is asked for, and confirm. The server may hear of it
+        later."""
         button.click()
-        self.confirm(text)
+        self.confirm(text, chosen=chosen)
 
-    def confirm(self, text: str | None = None) -> None:
+    def confirm(self, text: str | None = None, *, chosen: str | None = None) -> None:
         dialog = self.page.locator(".jp-Dialog")
         if text is not None:
             dialog.locator("input").fill(text)
+        if chosen is not None:
+            dialog.locator("select").select_option(chosen)
         dialog.locator("button.jp-wg-ok").click()
         expect(dialog).to_have_count(0)
 

@@ -185,8 +185,8 @@ def test_an_instructor_withdraws_offers_loads_pins_and_evicts_a_model(
     page.tab("Models")
     model = page.model("shapes-dit")
 
-    def press(name: str, text: str | None = None) -> None:
-        page.do(model.get_by_role("button", name=name, exact=True), text)
+    def press(name: str, text: str | None = None, *, chosen: str | None = None) -> None:
+        page.do(model.get_by_role("button", name=name, exact=True), text, chosen=chosen)
 
     press("Withdraw", "too slow today")
     expect(model).to_contain_text("not offered: too slow today")
@@ -205,9 +205,20 @@ def test_an_instructor_withdraws_offers_loads_pins_and_evicts_a_model(
     press("Keep warm", "600")
     ada.until(lambda _: ada.get("api/models/shapes-dit")["keep_warm_s"] == 600)
     press("Keep warm", "")
-    press("Place", "cond_only")
-    ada.until(lambda _: ada.get("api/models/shapes-dit")["placement"] == "cond_only")
-    press("Place", "")
+    rung = model.locator("tbody", has_text=re.compile("^staged-encoders"))
+    expect(rung).to_contain_text("text encoders staged")
+    press("Place", chosen="staged-encoders")
+    ada.until(lambda _: ada.get("api/models/shapes-dit")["placement"] == "staged-encoders")
+    for theme in ("Dark", "Light"):
+        page.theme(f"JupyterLab {theme}")
+        model.get_by_role("button", name="Place", exact=True).click()
+        expect(page.page.locator(".jp-Dialog select")).to_have_value("staged-encoders")
+        picture(page, f"panel-place-{theme.lower()}")
+        page.page.keyboard.press("Escape")
+        model.locator("details").scroll_into_view_if_needed()
+        picture(page, f"panel-plan-{theme.lower()}")
+    press("Place", chosen="")
+    ada.until(lambda _: ada.get("api/models/shapes-dit")["placement"] == "auto")
     press("Evict")
     expect(model).to_have_attribute("data-state", "absent", timeout=SLOW_MS)
     page.tab("Log")

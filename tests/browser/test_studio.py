@@ -32,6 +32,17 @@ while studio._job.get("state") not in ("cancelled", "failed", "done"):
 print("the job was", studio._job["state"])
 """
 BEGINNING = "print(studio.start_image.size, studio.mask.getextrema(), studio.strength)"
+WENT_ON = """
+(shown,) = studio._shown
+studio._shown = [{**shown, "made": {**shown["made"], "went_on": "went on with VAE tiling"}}]
+"""
+LOADING = """
+from tests.client.fakes import a_job, a_model
+from workshop_gpu.client.words import Progress
+loading = {"done_bytes": 3 * 10**9, "total_bytes": 27 * 10**9, "bytes_per_s": 12.1e9}
+model = a_model("sdxl", state="loading", **loading)
+studio._show(Progress(a_job(model="sdxl", expected_wait_s=600.0), model))
+"""
 OPTIONS = "print(studio.model, studio.steps, studio.width, studio.height, studio.count)"
 
 
@@ -110,6 +121,23 @@ def test_the_first_notebook_gives_a_picture_by_code_and_by_clicking(
     lab.theme("JupyterLab Dark")
     assert lab.studio.evaluate(background) != light
     screenshot(lab, "dark")
+
+
+def test_the_speed_of_a_load_and_how_a_job_went_on_stand_there_in_words(
+    open_lab: OpenLab, screenshot: Screenshot
+) -> None:
+    lab = open_lab([STUDIO, WENT_ON, LOADING])
+    lab.run(0)
+    button(lab, "Generate").click()
+    expect_picture(lab, "shapes · seed 7")
+    lab.run(1)
+    expect(lab.studio.locator(".wg-caption")).to_contain_text("128 × 128 · went on with VAE tiling")
+    lab.run(2)
+    expect(words(lab)).to_have_text("Loading sdxl: 3.0 of 27.0 GB, 12.1 GB/s, about 10 min")
+    for theme in ("Light", "Dark"):
+        lab.theme(f"JupyterLab {theme}")
+        lab.studio.scroll_into_view_if_needed()
+        screenshot(lab, f"loading-{theme.lower()}")
 
 
 def test_all_of_it_by_keyboard_and_mouse(open_lab: OpenLab, screenshot: Screenshot) -> None:

@@ -131,7 +131,8 @@ def test_every_byte_has_a_name_that_says_what_it_is() -> None:
 
 
 def test_a_model_says_its_state_and_how_far_its_load_is() -> None:
-    loading = a_slot("loading", "turbo", "cuda:0", done_bytes=5 * GB, total_bytes=20 * GB)
+    far = {"done_bytes": 5 * GB, "total_bytes": 20 * GB, "bytes_per_s": 5.0 * GB}
+    loading = a_slot("loading", "turbo", "cuda:0", **far)
     failed = a_slot("failed", "large", "cuda:0", error=ErrorReport("load_failed", "Damaged."))
     ready = a_slot("ready", "shapes", "cuda:0", holds=2, pinned=True, running_jobs=1)
     device = a_device(
@@ -140,7 +141,8 @@ def test_a_model_says_its_state_and_how_far_its_load_is() -> None:
         slots=[loading, failed, ready],
     )
     parts = {p["name"]: p for p in status_view(a_status(devices=[device]))["devices"][0]["parts"]}
-    assert (parts["turbo"]["words"], parts["turbo"]["done"]) == ("loading, 5.0 of 20.0 GB", 0.25)
+    words = "loading, 5.0 of 20.0 GB, 5.0 GB/s, about 3 s"
+    assert (parts["turbo"]["words"], parts["turbo"]["done"]) == (words, 0.25)
     assert parts["shapes"]["words"] == "draws, held by 2, pinned"
     assert (parts["large"]["words"], parts["large"]["share"]) == ("failed: Damaged.", 0.0)
 

@@ -72,6 +72,14 @@ def test_a_models_state_is_the_best_of_its_slots() -> None:
     assert (model.state, model.done_bytes, model.total_bytes) == ("loading", 1, 9_000_000)
 
 
+def test_a_load_has_a_speed_until_it_is_over() -> None:
+    loading = a_slot("loading", done_bytes=1, bytes_per_s=5e6)
+    mirror = a_mirror(a_snapshot(models=[a_model()]), schemas.SlotEvent(loading, 0, ""))
+    assert mirror.models["shapes"].bytes_per_s == 5e6
+    mirror.apply(schemas.SlotEvent(a_slot("ready"), 0, ""))
+    assert mirror.models["shapes"].bytes_per_s == 0
+
+
 def test_a_model_whose_last_slot_left_is_absent() -> None:
     mirror = a_mirror(
         a_snapshot(models=[a_model(state="ready", slots=[a_slot("ready")])]),

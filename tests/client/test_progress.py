@@ -63,6 +63,8 @@ def test_the_line_that_stays_says_how_the_picture_was_made() -> None:
     line = summary(Progress(a_job("done")), 1.26)
     assert line == "shapes · seed 7 · 20 steps · 128×128 · 1.3 s"
     assert summary(Progress(a_job("failed")), 1.0) == ""
+    line = summary(Progress(a_job("done", went_on="went on with VAE tiling")), 1.26)
+    assert line.endswith("1.3 s · went on with VAE tiling")
 
 
 def test_a_notebook_gets_one_output_that_is_updated(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -150,6 +150,14 @@ def test_status_and_models_show_what_is_loaded(real: Client) -> None:
     assert "weights: shapes" in repr(real.status())
 
 
+def test_a_plan_is_for_as_many_pictures_at_once_as_are_asked_for(real: Client) -> None:
+    made(real)
+    one, two = (real.explain("shapes", 64, 64, batch=batch) for batch in (None, 2))
+    assert two.plan.rungs[0].working_bytes > one.plan.rungs[0].working_bytes
+    with pytest.raises(BadRequest, match="batch"):
+        real.explain("shapes", batch=500)
+
+
 def test_a_name_can_be_set(real: Client) -> None:
     assert real.rename("Ada").name == "Ada"
     assert real.me().name == "Ada"

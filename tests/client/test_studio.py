@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import traitlets
+from msgspec.structs import replace
 
 from tests.client.fakes import WAIT_S, FakeServer, a_job, a_model, a_png, a_slot
 from tests.client.test_mirror import a_snapshot
@@ -79,13 +80,14 @@ def test_a_click_makes_a_picture_that_is_a_trait(studio: Studio, fake: FakeServe
     wait_for(studio, "_job", lambda job: job["text"] == "Step 5 of 20")
     stream.send(schemas.PreviewEvent(JOB, 5, 20, 0, "data:image/jpeg;base64,eA=="))
     wait_for(studio, "_preview", lambda data: data.startswith("data:"))
-    stream.send(schemas.JobEvent(a_job("done")))
+    stream.send(schemas.JobEvent(a_job("done", went_on="went on with VAE tiling")))
     wait_for(studio, "images", lambda images: len(images) == 1)
     wait_for(studio, "_job", lambda job: job["state"] == "done")
     assert studio.images[-1].seed == 7
     (shown,) = studio._shown
     assert (shown["key"], shown["png"]) == (f"{JOB}:0", a_png())
     assert shown["made"]["code"].startswith("wg.generate('a red circle', model='shapes'")
+    assert shown["made"]["went_on"] == "went on with VAE tiling"
     assert [entry["key"] for entry in studio._history] == [f"{JOB}:0"]
     assert studio._preview == ""
     wait_for(studio, "_faces", lambda faces: "shapes" in faces)
@@ -217,6 +219,7 @@ def test_the_history_is_there_after_a_kernels_restart_and_pictures_are_fetched_w
         a_job("done", digit * 32, ended_at=at, images=[_image(digit, 0), _image(digit, 1)])
         for digit, at in (("2", 5.0), ("3", 9.0))
     )
+    old = replace(old, went_on="went on with VAE tiling")
     fake.answers["GET jobs"] = schemas.JobList([newest, old, a_job("failed", "4" * 32)])
     fake.answers["GET jobs/" + "2" * 32] = old
     fake.answers |= {f"GET jobs/{'2' * 32}/images/{i}": a_png(seed=7 + i) for i in (0, 1)}
@@ -234,7 +237,9 @@ def test_the_history_is_there_after_a_kernels_restart_and_pictures_are_fetched_w
     assert (small["thumbnail"], small["data"][:23]) == (keys[0], "data:image/jpeg;base64,")
     click(studio, wish="show", key=keys[1])
     wait_for(studio, "_shown", bool)
-    assert (studio._shown[0]["key"], studio._shown[0]["made"]["seed"]) == (keys[1], 8)
+    made = studio._shown[0]["made"]
+    assert (studio._shown[0]["key"], made["seed"]) == (keys[1], 8)
+    assert made["went_on"] == "went on with VAE tiling"
 
 
 def _image(digit: str, index: int) -> schemas.ImageInfo:

@@ -66,6 +66,35 @@ def test_the_weight_pool_is_shown(pool: schemas.Pool, line: str) -> None:
     assert line in text_of(view._repr_html_())
 
 
+def test_the_weight_pool_says_for_which_models_its_parts_are() -> None:
+    parts = [
+        schemas.PoolPart(6 * 10**9, ["sdxl"], 1),
+        schemas.PoolPart(5 * 10**9, ["sdxl"], 1),
+        schemas.PoolPart(9 * 10**9, ["large", "turbo"], 2),
+        schemas.PoolPart(2 * 10**9, [MARKUP], 0),
+        schemas.PoolPart(10**8, ["sdxl"], 1, "ink"),
+    ]
+    view = StatusView(a_status(pool=schemas.Pool(64 * 10**9, 22 * 10**9, "", parts)))
+    told = [
+        ("sdxl", "11.0 GB"),
+        ("shared by large, turbo", "9.0 GB"),
+        (f"{MARKUP} (not in use)", "2.0 GB"),
+        ("LoRA ink of sdxl", "100 MB"),
+    ]
+    lines = repr(view).splitlines()
+    begin = lines.index("Weight pool: 22.0 GB of 64.0 GB") + 1
+    assert lines[begin : begin + 4] == [f"  {size:>9}  {what}" for what, size in told]
+    assert " · ".join(f"{what} {size}" for what, size in told) in text_of(view._repr_html_())
+
+
+def test_of_a_full_weight_pool_the_largest_parts_are_named() -> None:
+    parts = [schemas.PoolPart(10**9 * (20 - i), [f"m{i}"], 1) for i in range(15)]
+    shown = repr(StatusView(a_status(pool=schemas.Pool(10**12, 10**11, "", parts))))
+    assert "9.0 GB  m11\n" in shown
+    assert "m12" not in shown
+    assert "21.0 GB  3 others\n" in shown
+
+
 def test_models_are_a_list_and_a_table() -> None:
     table = ModelTable([a_model("a"), a_model("b", state="ready", slots=[a_slot("ready")])], [])
     assert (len(table), table[0].id, table["b"].id, table.ids) == (2, "a", "b", ["a", "b"])
@@ -95,6 +124,15 @@ def test_no_models_and_mistakes_of_the_catalogue_are_said() -> None:
     [
         ({}, "on disk"),
         ({"state": "loading", "done_bytes": 10**9, "total_bytes": 4 * 10**9}, "1.0 of 4.0 GB"),
+        (
+            {
+                "state": "loading",
+                "done_bytes": 3 * 10**9,
+                "total_bytes": 27 * 10**9,
+                "bytes_per_s": 12.1e9,
+            },
+            "loading 3.0 of 27.0 GB, 12.1 GB/s, about 2 s",
+        ),
         ({"state": "loading"}, "loading"),
         ({"enabled": False, "reason": "after lunch"}, "switched off: after lunch"),
         ({"enabled": False}, "switched off"),

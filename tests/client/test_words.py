@@ -56,6 +56,29 @@ def test_a_load_is_shown_in_gigabytes_with_its_part() -> None:
     assert loading.part == pytest.approx(12 / 34)
 
 
+@pytest.mark.parametrize(
+    ("expected_wait_s", "passed_s", "line"),
+    [
+        (None, 0, "Loading shapes: 3.0 of 27.0 GB, 12.1 GB/s, about 2 s"),
+        (1.0, 0, "Loading shapes: 3.0 of 27.0 GB, 12.1 GB/s, about 2 s"),
+        (20.0, 0, "Loading shapes: 3.0 of 27.0 GB, 12.1 GB/s, about 20 s"),
+        (20.0, 19, "Loading shapes: 3.0 of 27.0 GB, 12.1 GB/s, about 2 s"),
+    ],
+)
+def test_a_load_says_its_speed_and_the_longer_of_what_is_left_and_what_was_foreseen(
+    expected_wait_s: float | None, passed_s: int, line: str
+) -> None:
+    model = a_model(state="loading", done_bytes=3 * GB, total_bytes=27 * GB, bytes_per_s=12.1e9)
+    job = a_job("queued", waiting_for="load", expected_wait_s=expected_wait_s)
+    assert describe(Progress(job, model, passed_s=passed_s)).line() == line
+
+
+def test_the_seconds_that_were_foreseen_stay_while_the_bytes_come() -> None:
+    model = a_model(state="loading", done_bytes=3 * GB, total_bytes=27 * GB)
+    line = words("queued", model, waiting_for="load", expected_wait_s=4.0).line()
+    assert line == "Loading shapes: 3.0 of 27.0 GB, about 4 s"
+
+
 def test_a_download_is_called_one() -> None:
     model = a_model(state="downloading", done_bytes=0, total_bytes=3 * GB)
     assert words("queued", model).text == "Downloading shapes: 0.0 of 3.0 GB"
@@ -74,6 +97,13 @@ def test_a_running_job_counts_its_steps() -> None:
     assert words("running") == Words("Starting", 0.0)
     assert words("running", step=7) == Words("Step 7 of 20", 0.35)
     assert words("running", step=20) == Words("Step 20 of 20: finishing", 1.0)
+
+
+def test_a_job_that_ran_out_of_memory_says_how_it_went_on() -> None:
+    job = a_job("running", step=7, went_on="went on with VAE tiling")
+    assert describe(Progress(job)).text == "Step 7 of 20 (went on with VAE tiling)"
+    told = describe(Progress(job, restarted=True))
+    assert told.text == "Step 7 of 20 (went on with VAE tiling; the server was restarted)"
 
 
 def test_an_end_says_how() -> None:

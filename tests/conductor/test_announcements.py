@@ -42,12 +42,14 @@ def test_a_model_that_went_with_its_worker_is_told_as_absent() -> None:
     assert slots(room.die()) == [("a", "absent", 30 * GB)]
 
 
-def test_a_load_tells_how_far_it_is() -> None:
+def test_a_load_tells_how_far_it_is_and_how_fast_it_goes_until_it_is_over() -> None:
     room = stage()
     room.submit("a")
-    room.tell(events.SlotProgressed("gpu0", "a", 3 * GB, 28 * GB))
+    room.tell(events.SlotProgressed("gpu0", "a", 3 * GB, 28 * GB, 12.5 * GB))
     slot = room.slot("a")
-    assert (slot.done_bytes, slot.total_bytes) == (3 * GB, 28 * GB)
+    assert (slot.done_bytes, slot.total_bytes, slot.bytes_per_s) == (3 * GB, 28 * GB, 12.5 * GB)
+    room.answer()
+    assert room.slot("a").bytes_per_s == 0
 
 
 def test_orders_come_before_what_is_told_of_them() -> None:

@@ -2,11 +2,13 @@
 
 from msgspec.structs import replace
 
+from tests.conductor.laddered import laddered, loaded, ordered
 from tests.conductor.staging import GB, model, stage
 from workshop_gpu.conductor import effects, events
 from workshop_gpu.conductor.errors import ErrorReport
 from workshop_gpu.conductor.policy import Policy
 from workshop_gpu.conductor.states import DeviceState, JobState, ReservationState
+from workshop_gpu.conductor.stepping import words_of
 from workshop_gpu.host.happenings import (
     DeviceChanged,
     Evicted,
@@ -46,10 +48,45 @@ def test_a_load_is_told_with_its_size_and_time():
     assert watched.news() == []
     watched.room.later(3.0)
     watched.room.answer()
-    (loaded,) = [each for each in watched.news() if isinstance(each, Loaded)]
-    assert (loaded.device, loaded.model, loaded.size_bytes) == ("gpu0", "a", 30 * GB)
-    assert loaded.seconds_s == 3.0
-    assert words(loaded) == "a was loaded on gpu0 in 3.0 s (30.0 GB)"
+    (told,) = [each for each in watched.news() if isinstance(each, Loaded)]
+    assert (told.device, told.model, told.size_bytes) == ("gpu0", "a", 30 * GB)
+    assert told.seconds_s == 3.0
+    assert words(told) == "a was loaded on gpu0 in 3.0 s (30.0 GB)"
+
+
+def test_a_model_on_a_lower_rung_and_one_that_is_placed_anew_say_where_their_weights_are():
+    watched = Watched(stage(laddered(), gb=48))
+    room = watched.room
+    room.foreign(36)
+    job = room.submit("large")
+    streamed = words_of(ordered(room))
+    while room.order().startswith("load"):
+        loaded(room)
+    room.take_order("gpu0", "run")
+    room.tell(events.JobFinished(job, 24.0))
+    *_, first = [each for each in watched.news() if isinstance(each, Loaded)]
+    assert first.before == ""
+    assert words(first).endswith(f", {streamed})")
+    room.foreign(0)
+    room.later(10.0)
+    assert room.order() == "load large"
+    assert not [each for each in watched.news() if isinstance(each, Loaded)]
+    loaded(room)
+    (climbed,) = [each for each in watched.news() if isinstance(each, Loaded)]
+    assert (climbed.before, climbed.placement) == (streamed, "everything on the GPU")
+    assert words(climbed) == (
+        "large was placed anew on gpu0 in 1.0 s: everything on the GPU (27.4 GB)"
+    )
+
+
+def test_a_model_that_left_and_came_again_was_loaded():
+    watched = Watched(stage(model("a", keep_warm_s=60.0)))
+    watched.room.load("a")
+    watched.room.later(60.0)
+    watched.room.answer()
+    watched.room.load("a")
+    told = [words(each) for each in watched.news() if isinstance(each, Loaded)]
+    assert [text.startswith("a was loaded on gpu0") for text in told] == [True, True]
 
 
 def test_an_eviction_says_how_much_for_whom_and_how_long_nobody_used_it():

@@ -13,6 +13,12 @@ def test_a_ready_device_knows_what_others_hold_of_it():
     assert facts("cuda:0", ready) == [events.DeviceReady("cuda:0", 80, 20), READ]
 
 
+def test_the_speed_of_a_load_reaches_those_who_wait_for_it():
+    assert facts("cuda:0", protocol.Loading("shapes", 3, 27, 12.1)) == [
+        events.SlotProgressed("cuda:0", "shapes", 3, 27, 12.1)
+    ]
+
+
 def test_a_memory_reading_comes_behind_the_change_that_it_was_taken_after():
     loaded = protocol.Loaded("shapes", 40, 1.5, MEMORY)
     assert facts("cuda:0", loaded) == [events.SlotLoaded("cuda:0", "shapes", 40, 1.5), READ]

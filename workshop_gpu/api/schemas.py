@@ -180,6 +180,8 @@ class Slot(msgspec.Struct, frozen=True):
     """Whether jobs draw with its compiled blocks."""
     loras: tuple[str, ...] = ()
     """The ids of those that are ready for its next jobs."""
+    bytes_per_s: float = 0.0
+    """How fast its load goes; 0: it does not load, or nobody knows."""
 
 
 class Lora(msgspec.Struct, frozen=True):
@@ -223,6 +225,8 @@ class Model(msgspec.Struct, frozen=True):
     """Until a job that is submitted now would begin; null where nobody knows."""
     loras: list[Lora] = []
     """Those on offer that fit it."""
+    bytes_per_s: float = 0.0
+    """How fast its load goes; 0: it does not load, or nobody knows."""
 
 
 class ModelList(msgspec.Struct, frozen=True):

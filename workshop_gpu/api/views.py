@@ -165,6 +165,7 @@ class Views:
             bytes=(best and best.bytes) or round(spec.vram_gb * 1e9) or local.file_bytes,
             done_bytes=done_bytes,
             total_bytes=total_bytes,
+            bytes_per_s=best.bytes_per_s if best else 0.0,
             defaults=msgspec.structs.asdict(spec.defaults),
             limits=msgspec.structs.asdict(spec.limits),
             pinned=policy.pinned.get(spec.id, spec.pin),

@@ -97,13 +97,21 @@ class Client:
         height: int | None = None,
         *,
         steps: int | None = None,
+        batch: int | None = None,
         gpu: int | str | None = None,
     ) -> PlanTable:
         """How the model would be placed on a GPU for such a picture: each rung of the ladder with
-        its GB and expected seconds, and why it is chosen or not. What is None takes the model's
-        default; `gpu` None the one that has the model, else the emptiest."""
+        its GB and expected seconds, and why it is chosen or not. `batch` is how many pictures are
+        drawn at once (None: one). What else is None takes the model's default; `gpu` None the one
+        that has the model, else the emptiest. Raises BadRequest for what the model cannot do."""
         device = None if gpu is None else find_device(gpu, self.status().devices)
-        given = {"width": width, "height": height, "steps": steps, "device": device}
+        given = {
+            "width": width,
+            "height": height,
+            "steps": steps,
+            "batch": batch,
+            "device": device,
+        }
         query = urlencode({name: value for name, value in given.items() if value is not None})
         path = f"models/{quote(check_prompt(model, 'model'), safe='')}/plan"
         return PlanTable(self._http.get(f"{path}?{query}" if query else path, PlanView))

@@ -113,7 +113,7 @@ class Instructor:
 
     def place(self, model: str, placement: str | None) -> schemas.Model:
         """How the model is placed from its next load on: a rung's name ("resident",
-        "encoders staged" …, see `wg.explain`), "auto", or None: as models.toml says."""
+        "staged-encoders" …, as `wg.explain` shows them), "auto", or None: as models.toml says."""
         return self._change(model, instructor.ModelPolicyRequest(placement=placement))
 
     # people

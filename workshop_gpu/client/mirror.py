@@ -113,4 +113,5 @@ class Mirror:
             state=state,
             done_bytes=slot.done_bytes if loading else model.done_bytes,
             total_bytes=slot.total_bytes if loading else model.total_bytes,
+            bytes_per_s=slot.bytes_per_s if state == "loading" else 0.0,
         )

@@ -15,6 +15,7 @@ _BLOCKS = {
     Blocks.NOT_YET: "Its blocks are not compiled yet.",
     Blocks.NEVER: "",
 }
+_ELSEWHERE = "On the other GPU"
 _PLAIN = " (not compiled)"
 """Behind the seconds of rungs on which compiled blocks are not used."""
 
@@ -22,7 +23,7 @@ _PLAIN = " (not compiled)"
 class PlanTable:
     """The answer to `wg.explain`; `plan` is the answer itself."""
 
-    _HEAD = ("", "Rung", "On the GPU", "Working", "In all", "Expected", "Why")
+    _HEAD = ("", "Rung", "On the GPU", "Working", "In all", _ELSEWHERE, "Expected", "Why")
 
     def __init__(self, plan: PlanView) -> None:
         self.plan = plan
@@ -32,6 +33,20 @@ class PlanTable:
         """The rung that would be taken now; None where something else has to leave first."""
         return next((rung for rung in self.plan.rungs if rung.chosen), None)
 
+    @property
+    def _columns(self) -> list[int]:
+        """Without the other GPU's where no rung takes anything of it."""
+        all_of_them = range(len(self._HEAD))
+        if any(rung.elsewhere_bytes for rung in self.plan.rungs):
+            return list(all_of_them)
+        return [column for column in all_of_them if self._HEAD[column] != _ELSEWHERE]
+
+    def _table(self) -> tuple[Row, list[Row]]:
+        """Its head and its rows."""
+        lines: list[Row] = [self._HEAD, *self._rows()]
+        head, *rows = (tuple(line[i] for i in self._columns) for line in lines)
+        return head, list(rows)
+
     def _rows(self) -> list[Row]:
         return [
             (
@@ -40,6 +55,7 @@ class PlanTable:
                 amount(rung.weights_bytes) if rung.weights_bytes else "0",
                 amount(rung.working_bytes),
                 amount(rung.needed_bytes),
+                amount(rung.elsewhere_bytes) if rung.elsewhere_bytes else "",
                 f"{SIGNS.get(rung.basis, '')}{rung.expected_s:.2f} s{self._mark(rung)}",
                 rung.why,
             )
@@ -62,8 +78,8 @@ class PlanTable:
         return [SIGNS_MEAN] if any(rung.basis in SIGNS for rung in self.plan.rungs) else []
 
     def _repr_html_(self) -> str:
-        parts = [f"<p>{escape(self._title())}</p>", html_table(self._HEAD, self._rows())]
+        parts = [f"<p>{escape(self._title())}</p>", html_table(*self._table())]
         return "".join([*parts, *(f'<p style="{QUIET}">{line}</p>' for line in self._legend())])
 
     def __repr__(self) -> str:
-        return "\n".join([self._title(), text_table(self._HEAD, self._rows()), *self._legend()])
+        return "\n".join([self._title(), text_table(*self._table()), *self._legend()])

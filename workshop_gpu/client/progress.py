@@ -161,7 +161,8 @@ def words_html(words: Words, image: str = "") -> str:
 
 
 def summary(progress: Progress, took_s: float) -> str:
-    """What stays below the cell: model, seed, steps, size and time; "" if nothing was made."""
+    """What stays below the cell: model, seed, steps, size and time, and how the job went on where
+    it could not be drawn as planned; "" if nothing was made."""
     job = progress.job
     if job.state != "done":
         return ""
@@ -174,5 +175,6 @@ def summary(progress: Progress, took_s: float) -> str:
         f"{steps} step{'' if steps == 1 else 's'}",
         f"{made['width']}×{made['height']}" if "width" in made and "height" in made else "",
         f"{took_s:.1f} s",
+        job.went_on,
     ]
     return " · ".join(part for part in parts if part)

@@ -8,7 +8,8 @@ from html import escape
 from typing import overload
 
 from workshop_gpu.api import schemas
-from workshop_gpu.client.words import about, amount, amount_of, describe_reservation
+from workshop_gpu.client.pool_words import pool_line, pool_parts
+from workshop_gpu.client.words import about, amount, describe_reservation, load_words
 from workshop_gpu.conductor.effects import Holder
 
 _TABLE = "border-collapse:collapse;margin:2px 0 8px 0"
@@ -70,7 +71,7 @@ def model_state(model: schemas.Model) -> str:
             return f"ready on {', '.join(slot.device for slot in ready)}" + (how and f", {how}")
         case "loading" | "downloading":
             if model.total_bytes > 0:
-                return f"{model.state} {amount_of(model.done_bytes, model.total_bytes)}"
+                return f"{model.state} {load_words(model)}"
             return model.state
         case "absent":
             return "on disk"
@@ -196,8 +197,7 @@ class StatusView:
         parts = [_device_html(device) for device in self.devices]
         if not parts:
             parts = ["<p>This server has no GPU that could work.</p>"]
-        if pool := _pool_line(self.status.pool):
-            parts.append(f'<p style="{QUIET}">{escape(pool)}</p>')
+        parts.append(_pool_html(self.status.pool))
         if self.status.paused:
             parts.append(f"<p>The queue is paused: {escape(self.status.paused)}</p>")
         rows = self._rows()
@@ -216,20 +216,14 @@ class StatusView:
                 f"  {amount(part.bytes):>9}  {_holder(part)}{_in_brackets(part, extras)}"
                 for part in device.holders
             ]
-        if pool := _pool_line(self.status.pool):
+        if pool := pool_line(self.status.pool):
             lines.append(pool)
+        lines += [f"  {amount(size):>9}  {what}" for what, size in pool_parts(self.status.pool)]
         if self.status.paused:
             lines.append(f"The queue is paused: {self.status.paused}")
         rows = self._rows()
         lines.append(text_table(self._HEAD, rows) if rows else "Nobody waits.")
         return "\n".join([*lines, *self.status.problems])
-
-
-def _pool_line(pool: schemas.Pool) -> str:
-    """What is kept in host memory, or why nothing is."""
-    if not pool.budget_bytes:
-        return f"No weight pool: {pool.problem}" if pool.problem else ""
-    return f"Weight pool: {amount(pool.used_bytes)} of {amount(pool.budget_bytes)}"
 
 
 def _who(asked: schemas.Job | schemas.Reservation) -> str:
@@ -293,6 +287,13 @@ def _device_html(device: schemas.Device) -> str:
         f'<div style="{frame}">{bars}</div>'
         f'<div style="font-size:90%">{legend}</div></div>'
     )
+
+
+def _pool_html(pool: schemas.Pool) -> str:
+    line = pool_line(pool)
+    told = " · ".join(f"{what} {amount(size_bytes)}" for what, size_bytes in pool_parts(pool))
+    parts = f'<div style="font-size:90%">{escape(told)}</div>' if told else ""
+    return f'<div style="{QUIET};margin:4px 0 10px 0">{escape(line)}{parts}</div>' if line else ""
 
 
 def _problems_html(problems: list[str]) -> str:

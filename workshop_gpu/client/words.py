@@ -56,6 +56,24 @@ def amount_of(done_bytes: int, total_bytes: int) -> str:
     return f"{done_bytes / 1e6:.{digits}f} of {total_bytes / 1e6:.{digits}f} MB"
 
 
+def amount_with_speed(done_bytes: int, total_bytes: int, bytes_per_s: float) -> str:
+    """How far a load is and how fast it goes: "3.0 of 27.0 GB, 12.1 GB/s"; 0: it is not known."""
+    far = amount_of(done_bytes, total_bytes)
+    return f"{far}, {amount(round(bytes_per_s))}/s" if bytes_per_s > 0 else far
+
+
+def left_s(done_bytes: int, total_bytes: int, bytes_per_s: float) -> float | None:
+    """The seconds that a load still takes at its speed; None while that is not known."""
+    return max(0, total_bytes - done_bytes) / bytes_per_s if bytes_per_s > 0 else None
+
+
+def load_words(loading: schemas.Slot | schemas.Model) -> str:
+    """A load for who looks at it: "3.0 of 27.0 GB, 12.1 GB/s, about 2 s"."""
+    how = (loading.done_bytes, loading.total_bytes, loading.bytes_per_s)
+    rest_s = left_s(*how)
+    return amount_with_speed(*how) + ("" if rest_s is None else f", {about(rest_s)}")
+
+
 def about(wait_s: float) -> str:
     """A wait as a person would say it."""
     if wait_s < 1.5:
@@ -90,37 +108,51 @@ def describe(progress: Progress) -> Words:
     if not progress.reachable and not job.state.ended:
         return Words("The server does not answer; trying again")
     if job.state in ("queued", "running"):
-        words = _waiting(job, progress.model) if job.state == "queued" else _running(job)
-        if progress.restarted:
-            words = replace(words, text=f"{words.text} (the server was restarted)")
-        if words.wait_s is None or job.state == "running":
-            return words
-        return replace(words, wait_s=max(0.0, words.wait_s - progress.passed_s))
+        running = job.state == "running"
+        words = _running(job) if running else _waiting(progress)
+        beside = [job.went_on if running else ""]
+        beside.append("the server was restarted" if progress.restarted else "")
+        told = "; ".join(filter(None, beside))
+        return replace(words, text=f"{words.text} ({told})") if told else words
     if job.state == "failed":
         return Words(job.error.message if job.error else "Failed")
     return Words("Cancelled") if job.state == "cancelled" else Words("Done", 1.0)
 
 
-def _waiting(job: schemas.Job, model: schemas.Model | None) -> Words:
-    name = job.model
+def _waiting(progress: Progress) -> Words:
+    job, model, wait_s = progress.job, progress.model, progress.job.expected_wait_s
+    if wait_s is not None:
+        wait_s = max(0.0, wait_s - progress.passed_s)
     if model is not None and model.state in ("loading", "downloading") and job.position <= 1:
-        verb = "Loading" if model.state == "loading" else "Downloading"
-        if model.total_bytes > 0:
-            part = min(1.0, model.done_bytes / model.total_bytes)
-            return Words(f"{verb} {name}: {amount_of(model.done_bytes, model.total_bytes)}", part)
-        return Words(f"{verb} {name}", None, job.expected_wait_s)
+        return _coming(job.model, model, wait_s)
+    return Words(_waiting_for(job), None, wait_s)
+
+
+def _coming(name: str, model: schemas.Model, wait_s: float | None) -> Words:
+    """A load foreseen as shorter than it turns out does not begin "any moment now": its speed says
+    how long it takes at least."""
+    verb = "Loading" if model.state == "loading" else "Downloading"
+    how = (model.done_bytes, model.total_bytes, model.bytes_per_s)
+    if model.total_bytes <= 0:
+        return Words(f"{verb} {name}", None, wait_s)
+    known_s = [each for each in (wait_s, left_s(*how)) if each is not None]
+    part = min(1.0, model.done_bytes / model.total_bytes)
+    return Words(f"{verb} {name}: {amount_with_speed(*how)}", part, max(known_s, default=None))
+
+
+def _waiting_for(job: schemas.Job) -> str:
+    name = job.model
     if job.reason:
-        return Words(job.reason.removesuffix("."), None, job.expected_wait_s)
+        return job.reason.removesuffix(".")
     if job.waiting_for == "load":
-        return Words(f"{name} will be loaded{_place(job)}", None, job.expected_wait_s)
+        return f"{name} will be loaded{_place(job)}"
     if job.waiting_for == "room":
-        text = f"Waiting for room on the GPU for {name}{_place(job)}"
-        return Words(text, None, job.expected_wait_s)
+        return f"Waiting for room on the GPU for {name}{_place(job)}"
     if job.waiting_for == "device":
-        return Words("Waiting for a GPU to be ready", None, job.expected_wait_s)
+        return "Waiting for a GPU to be ready"
     if job.position <= 1:
-        return Words("Next in the queue", None, job.expected_wait_s)
-    return Words(f"Position {job.position} in the queue", None, job.expected_wait_s)
+        return "Next in the queue"
+    return f"Position {job.position} in the queue"
 
 
 def _place(job: schemas.Job) -> str:

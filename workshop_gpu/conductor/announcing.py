@@ -254,6 +254,7 @@ def _absent(view: SlotView, idle_s: float = 0.0) -> SlotView:
         bytes=0,
         done_bytes=0,
         total_bytes=0,
+        bytes_per_s=0.0,
         running_jobs=0,
         idle_s=idle_s,
         error=None,

@@ -182,7 +182,7 @@ class Changes:
                 ledger.set_weights(model, size_bytes)
         slot.state, slot.since_s = SlotState.LOADING, now
         slot.placement = slot.asked = placement
-        slot.done_bytes, slot.total_bytes = 0, size_bytes
+        slot.done_bytes, slot.total_bytes, slot.bytes_per_s = 0, size_bytes, 0.0
         device.begin(Activity.LOADING, model, now)
         lend(self.state, slot, moves=True)
         self.touch(device)

@@ -68,6 +68,8 @@ class SlotView(msgspec.Struct, frozen=True):
     """Whether its blocks are compiled."""
     loras: tuple[str, ...] = ()
     """Those that are ready for its next jobs."""
+    bytes_per_s: float = 0.0
+    """How fast its load goes; 0: it does not load, or nobody knows."""
 
 
 class Holder(msgspec.Struct, frozen=True):

@@ -227,12 +227,13 @@ class JobStopped(Event, frozen=True):
 
 
 class SlotProgressed(Event, frozen=True):
-    """A load goes on; bytes are of weights."""
+    """A load goes on; bytes are of weights, `bytes_per_s` is its speed (0: not known yet)."""
 
     device: str
     model: str
     done_bytes: int
     total_bytes: int
+    bytes_per_s: float = 0.0
 
 
 class PartBytes(msgspec.Struct, frozen=True):

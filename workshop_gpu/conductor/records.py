@@ -129,6 +129,7 @@ class Slot:
     """The end of its last use; of its load, while it was not used."""
     done_bytes: int = 0
     total_bytes: int = 0
+    bytes_per_s: float = 0.0  # of its load; 0: not known
     running: set[str] = field(default_factory=set)
     """The jobs that it draws now."""
     uses: int = 0

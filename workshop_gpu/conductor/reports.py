@@ -151,6 +151,7 @@ class Reports:
         match event:
             case SlotProgressed():
                 slot.done_bytes, slot.total_bytes = event.done_bytes, event.total_bytes
+                slot.bytes_per_s = event.bytes_per_s
             case SlotLoaded():
                 self._loaded(event, device, slot, now)
             case LoadFailed(_, _, error):

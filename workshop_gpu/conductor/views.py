@@ -55,6 +55,7 @@ def ageless_view(state: State, slot: Slot) -> SlotView:
         placement=words_of(slot.placement),
         compiled=slot.compiled,
         loras=slot.loras,
+        bytes_per_s=slot.bytes_per_s if slot.state is SlotState.LOADING else 0.0,
     )
 
 

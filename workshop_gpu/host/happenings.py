@@ -21,7 +21,9 @@ class Happening(msgspec.Struct, frozen=True):
 
 
 class Loaded(Happening, frozen=True):
-    """The model is ready. `seconds_s` None: it is not known how long it took."""
+    """The model is ready. `seconds_s` None: it is not known how long it took. `placement` says in
+    words where its weights are; `before` where they were, of a model that was there already and was
+    placed anew ("": it was not)."""
 
     kind: ClassVar[str] = "loaded"
     device: str
@@ -29,6 +31,7 @@ class Loaded(Happening, frozen=True):
     size_bytes: int
     seconds_s: float | None
     placement: str
+    before: str = ""
 
 
 class LoadFailed(Happening, frozen=True):
@@ -115,6 +118,8 @@ class Happenings:
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self._loading: dict[tuple[str, str], float] = {}
+        self._placed: dict[tuple[str, str], str] = {}
+        """Where the weights of those lie that were ready last."""
         self._devices: dict[str, DeviceState] = {}
         self._granted: set[str] = set()
 
@@ -143,10 +148,12 @@ class Happenings:
             self._loading.setdefault(key, now)
             return []
         began_s = self._loading.pop(key, None)
+        before = self._placed.pop(key, "")
         match slot.state:
-            case SlotState.READY if began_s is not None:
-                seconds_s = now - began_s
-                return [Loaded(*key, slot.bytes, seconds_s, slot.placement)]
+            case SlotState.READY:
+                self._placed[key] = slot.placement
+                if began_s is not None:
+                    return [Loaded(*key, slot.bytes, now - began_s, slot.placement, before)]
             case SlotState.FAILED if slot.error is not None:
                 return [LoadFailed(*key, slot.error)] if began_s is not None else []
             case SlotState.ABSENT if told.freed_bytes:

@@ -7,7 +7,9 @@ from collections.abc import Callable
 import msgspec
 
 from workshop_gpu.conductor.errors import gigabytes
+from workshop_gpu.conductor.rungs import RESIDENT
 from workshop_gpu.conductor.states import DeviceState
+from workshop_gpu.conductor.stepping import words_of
 from workshop_gpu.host.happenings import (
     DeviceChanged,
     Evicted,
@@ -22,6 +24,7 @@ from workshop_gpu.host.happenings import (
 
 _KEPT = 50
 _LONGEST_TEXT = 500
+_EVERYTHING = words_of(RESIDENT)
 
 
 class NewsItem(msgspec.Struct, frozen=True):
@@ -61,9 +64,8 @@ class News:
 def in_words(happening: Happening, name_of: Callable[[str], str]) -> str:
     """A sentence without its full stop; "" for what is no news."""
     match happening:
-        case Loaded(device, model, size_bytes, seconds_s):
-            took = "" if seconds_s is None else f" in {duration(seconds_s)}"
-            return f"{model} was loaded on {device}{took} ({gigabytes(size_bytes)})"
+        case Loaded():
+            return _loaded(happening)
         case LoadFailed(device, model, error):
             return f"{model} could not be loaded on {device}: {error.message}"
         case Evicted():
@@ -85,6 +87,16 @@ def in_words(happening: Happening, name_of: Callable[[str], str]) -> str:
         case Told(text):
             return text
     return ""
+
+
+def _loaded(told: Loaded) -> str:
+    """With its placement where that is not what one would think, or has changed."""
+    took = "" if told.seconds_s is None else f" in {duration(told.seconds_s)}"
+    size, placement = gigabytes(told.size_bytes), told.placement
+    if told.before:
+        return f"{told.model} was placed anew on {told.device}{took}: {placement} ({size})"
+    how = f", {placement}" if placement not in ("", _EVERYTHING) else ""
+    return f"{told.model} was loaded on {told.device}{took} ({size}{how})"
 
 
 def _evicted(gone: Evicted, name_of: Callable[[str], str]) -> str:

@@ -28,8 +28,8 @@ def facts(
                     device, total_bytes, max(0, foreign), bus, report.compiles, report.neighbours
                 )
             )
-        case protocol.Loading(model, done_bytes, total_bytes):
-            found.append(events.SlotProgressed(device, model, done_bytes, total_bytes))
+        case protocol.Loading(model, done_bytes, total_bytes, bytes_per_s):
+            found.append(events.SlotProgressed(device, model, done_bytes, total_bytes, bytes_per_s))
         case protocol.Loaded(model, weights_bytes, seconds_s):
             parts, encoders = _named(report.parts), _named(report.encoders)
             found.append(

@@ -6,6 +6,7 @@ import React, { createContext, useCallback, useContext, useState } from 'react';
 import type { Action } from '../actions';
 import { ask } from '../api';
 import type { Desk } from '../desk';
+import type { Choice } from '../plan';
 
 interface Doing {
   act: (action: Action) => Promise<boolean>;
@@ -78,9 +79,9 @@ export function Do({ action, sign }: { action: Action; sign?: string }) {
   );
 }
 
-/** What was typed in ("" where nothing is), or null if the person thought better of it. */
+/** What was typed in or chosen ("" where nothing is), or null if the person thought better of it. */
 async function confirmed(action: Action, desk: Desk): Promise<string | null> {
-  const body = new Question(action);
+  const body = new Question(action, await choicesFor(action, desk));
   const ok = { label: action.label, className: 'jp-wg-ok' };
   const result = await showDialog<string>({
     title: action.title,
@@ -90,32 +91,45 @@ async function confirmed(action: Action, desk: Desk): Promise<string | null> {
       action.hurts ? Dialog.warnButton(ok) : Dialog.okButton(ok)
     ],
     defaultButton: action.hurts ? 0 : 1,
-    focusNodeSelector: action.input ? 'input' : ''
+    focusNodeSelector: action.input ? 'input, select' : ''
   });
   return result.button.accept ? (result.value ?? '') : null;
 }
 
+/** Whoever cannot be asked for a list leaves the person to type. */
+async function choicesFor({ input }: Action, desk: Desk): Promise<Choice[]> {
+  const { choices } = input ?? {};
+  return choices ? ask(desk.settings, 'GET', choices.path).then(choices.of, () => []) : [];
+}
+
 /** Plain nodes: text is text, whoever wrote it. */
 class Question extends Widget implements Dialog.IBodyWidget<string> {
-  constructor(action: Action) {
+  constructor(action: Action, choices: Choice[]) {
     super();
     const before = document.createElement('p');
     before.textContent = action.before;
     this.node.append(before);
+    this.field = choices.length ? listOf(choices) : document.createElement('input');
     if (action.input) {
       const label = document.createElement('label');
       label.textContent = action.input.label;
-      this.input.value = action.input.value;
-      this.input.className = 'jp-mod-styled';
-      label.append(this.input);
+      this.field.value = action.input.value;
+      this.field.className = 'jp-mod-styled';
+      label.append(this.field);
       this.node.append(label);
     }
     this.addClass('jp-wg-question');
   }
 
   getValue(): string {
-    return this.input.value;
+    return this.field.value;
   }
 
-  private readonly input = document.createElement('input');
+  private readonly field: HTMLInputElement | HTMLSelectElement;
+}
+
+function listOf(choices: Choice[]): HTMLSelectElement {
+  const list = document.createElement('select');
+  list.append(...choices.map(({ value, words }) => new Option(words, value)));
+  return list;
 }

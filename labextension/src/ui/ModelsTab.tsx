@@ -1,9 +1,9 @@
 import React, { useState } from 'react';
 import { modelActions } from '../actions';
 import type { Desk } from '../desk';
-import { amount, took, type Trans } from '../format';
+import { planLines } from '../plan';
 import type { Room } from '../room';
-import type { Plan, Rung } from '../types';
+import type { Plan } from '../types';
 import { modelLines } from '../view';
 import { Do } from './Doing';
 import { useAnswer } from './hooks';
@@ -32,20 +32,6 @@ export function ModelsTab({ desk, room }: { desk: Desk; room: Room }) {
   );
 }
 
-function blocksWords(blocks: Plan['blocks'], trans: Trans): string {
-  switch (blocks) {
-    case 'compiled':
-      return trans.__('Its blocks are compiled.');
-    case 'not compiled yet':
-      return trans.__('Its blocks are not compiled yet.');
-    case 'not compiled':
-      return '';
-  }
-}
-
-/** Before seconds that were not measured on that very rung. */
-const SIGNS: Record<Rung['basis'], string> = { measured: '', reckoned: '≈ ', guess: '? ', '': '' };
-
 interface PlacementProps {
   desk: Desk;
   model: string;
@@ -70,18 +56,11 @@ function PlanTable({ desk, model, state }: PlacementProps) {
   if (!answer) {
     return <p className="jp-wg-detail">{problem || trans.__('Asking the planner …')}</p>;
   }
+  const plan = planLines(answer, trans);
   return (
     <>
-      <p className="jp-wg-detail">
-        {answer.placement
-          ? trans.__('Now on %1: %2.', answer.device, answer.placement)
-          : trans.__(
-              'On %1 it would have room for %2.',
-              answer.device,
-              amount(answer.room_bytes)
-            )}{' '}
-        {blocksWords(answer.blocks, trans)} {answer.warning}
-      </p>
+      <p className="jp-wg-detail">{plan.where}</p>
+      {plan.warning && <p className="jp-wg-note jp-mod-warn">{plan.warning}</p>}
       <table className="jp-wg-table">
         <thead>
           <tr>
@@ -90,28 +69,31 @@ function PlanTable({ desk, model, state }: PlacementProps) {
             <th scope="col">{trans.__('a picture')}</th>
           </tr>
         </thead>
-        {answer.rungs.map(rung => (
-          <tbody key={rung.rung}>
+        {plan.rungs.map(rung => (
+          <tbody key={rung.name}>
             <tr className={rung.chosen ? 'jp-mod-chosen' : ''}>
-              <th scope="row">{rung.words}</th>
-              <td className="jp-wg-number">{amount(rung.needed_bytes)}</td>
-              <td className="jp-wg-number">
-                {SIGNS[rung.basis]}
-                {took(rung.expected_s)}
-                {answer.blocks === 'compiled' && !rung.compiled && trans.__(' (not compiled)')}
-              </td>
+              <th scope="row">
+                <code>{rung.name}</code>
+              </th>
+              <td className="jp-wg-number">{rung.memory}</td>
+              <td className="jp-wg-number">{rung.picture}</td>
             </tr>
             <tr className="jp-wg-why">
-              <td colSpan={3}>{rung.why}</td>
+              <td colSpan={3}>
+                {rung.words}
+                <span className="jp-wg-detail">
+                  {[rung.elsewhere, rung.why].filter(Boolean).join(' · ')}
+                </span>
+              </td>
             </tr>
           </tbody>
         ))}
       </table>
-      {answer.rungs.some(rung => SIGNS[rung.basis]) && (
-        <p className="jp-wg-detail">
-          {trans.__('≈ reckoned from what was measured otherwise · ? a guess')}
+      {[...plan.notes, plan.legend].filter(Boolean).map(note => (
+        <p key={note} className="jp-wg-detail">
+          {note}
         </p>
-      )}
+      ))}
     </>
   );
 }

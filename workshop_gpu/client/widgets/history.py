@@ -24,13 +24,15 @@ THUMBNAIL_PX = 96
 
 @dataclass(frozen=True)
 class Entry:
-    """One picture: of which job, which of its pictures, and what it shows in words."""
+    """One picture: of which job, which of its pictures, what it shows in words, and how its job
+    went on where its GPU had run out of memory ("": it had not)."""
 
     job: str
     index: int
     model: str
     words: str
     at: float
+    went_on: str = ""
 
     @property
     def key(self) -> str:
@@ -62,6 +64,12 @@ class History:
         """Oldest first."""
         with self._lock:
             return list(self._entries.values())
+
+    def went_on(self, key: str) -> str:
+        """How a picture's job went on; "" where nothing is known of it."""
+        with self._lock:
+            entry = self._entries.get(key)
+        return entry.went_on if entry else ""
 
     def last_of_models(self) -> dict[str, Entry]:
         """Each model's latest picture."""
@@ -101,8 +109,9 @@ def _entries(job: schemas.Job) -> list[Entry]:
     prompt = str((job.params or {}).get("prompt", ""))
     at = job.ended_at or job.submitted_at
     return [
-        Entry(job.id, info.index, job.model, f"{prompt} ({job.model}, seed {info.seed})", at)
+        Entry(job.id, info.index, job.model, words, at, job.went_on)
         for info in job.images
+        for words in [f"{prompt} ({job.model}, seed {info.seed})"]
     ]
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from workshop_gpu.api import schemas, schemas_room
 from workshop_gpu.client.tables import slot_extras
-from workshop_gpu.client.words import amount, amount_of, describe_reservation
+from workshop_gpu.client.words import amount, amount_of, describe_reservation, load_words
 
 _KINDS = {
     "weights": "",
@@ -123,7 +123,7 @@ def _slot_words(slot: schemas.Slot) -> str:
     """What a model does there, as people say it."""
     match slot.state.value:
         case "loading" if slot.total_bytes:
-            return f"loading, {amount_of(slot.done_bytes, slot.total_bytes)}"
+            return f"loading, {load_words(slot)}"
         case "loading":
             return "loading"
         case "failed":

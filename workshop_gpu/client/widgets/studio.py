@@ -249,7 +249,8 @@ class Studio(StudioBeginning, StudioLoras):
         try:
             made = handle.wait(watch=self._watch)
             self._past.keep(handle.id, made)
-            self._shown = [_shown(f"{handle.id}:{i}", image) for i, image in enumerate(made)]
+            went_on = handle.job.went_on
+            self._shown = [_shown(f"{handle.id}:{i}", each, went_on) for i, each in enumerate(made)]
             self.images = [*self.images, *made]
             self._remember([handle.job])
         except JobCancelled:
@@ -370,7 +371,7 @@ class Studio(StudioBeginning, StudioLoras):
         self._faces = faces
 
     def _recall_picture(self, key: str) -> None:
-        self._shown = [_shown(key, self._past.image(key))]
+        self._shown = [_shown(key, self._past.image(key), self._past.went_on(key))]
 
     def _send_thumbnail(self, key: str) -> None:
         with suppress(ClientError):  # no longer kept: a click on it will say so
@@ -385,6 +386,6 @@ def _opened(shown: dict[str, Any]) -> Image.Image:
     return Image.open(BytesIO(shown["png"]))
 
 
-def _shown(key: str, image: GeneratedImage) -> dict[str, Any]:
-    made = image.metadata
-    return {"key": key, "png": image.png_bytes, "made": {**made, "code": as_code(made)}}
+def _shown(key: str, image: GeneratedImage, went_on: str) -> dict[str, Any]:
+    made = {**image.metadata, "code": as_code(image.metadata), "went_on": went_on}
+    return {"key": key, "png": image.png_bytes, "made": made}

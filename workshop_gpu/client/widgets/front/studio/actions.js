@@ -8,7 +8,7 @@ const COPIED_MS = 1500;
 function howMade(made) {
   const size = `${made.width} × ${made.height}`;
   const loras = Object.entries(made.loras ?? {}).map(([lora, scale]) => `${lora} ${scale}`);
-  const machine = [made.placement, made.compiled ? "compiled" : ""];
+  const machine = [made.placement, made.compiled ? "compiled" : "", made.went_on];
   const parts = [made.model, `seed ${made.seed}`, `${made.steps} steps`, size, ...loras, ...machine];
   return parts.filter(Boolean).join(" · ");
 }
