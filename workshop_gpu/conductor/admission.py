@@ -24,6 +24,7 @@ from workshop_gpu.conductor.errors import (
 )
 from workshop_gpu.conductor.errors_placement import InvalidPlacement, NotRepeatable
 from workshop_gpu.conductor.events import EvictionAsked, HoldTaken, JobSubmitted, ModelWanted
+from workshop_gpu.conductor.holds import Hold
 from workshop_gpu.conductor.memory_rules import can_be_placed, check_manner, check_memory
 from workshop_gpu.conductor.names import check_names
 from workshop_gpu.conductor.offering import limit_of
@@ -41,7 +42,7 @@ from workshop_gpu.conductor.planning import (
 from workshop_gpu.conductor.policy import Policy
 from workshop_gpu.conductor.policy_rules import check_contradictions
 from workshop_gpu.conductor.reasons import tried_again
-from workshop_gpu.conductor.records import Device, Hold, Job, Slot, State
+from workshop_gpu.conductor.records import Device, Job, Slot, State
 from workshop_gpu.conductor.rungs import HOST
 from workshop_gpu.conductor.states import DeviceState, SlotState
 from workshop_gpu.conductor.swap_rules import check_homes

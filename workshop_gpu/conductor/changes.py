@@ -19,12 +19,13 @@ from workshop_gpu.conductor.effects import (
 )
 from workshop_gpu.conductor.errors import ErrorReport, WorkerLost
 from workshop_gpu.conductor.fairness import Reason
+from workshop_gpu.conductor.holds import Hold
 from workshop_gpu.conductor.lanes import IDLE_S, UNKNOWN_S
 from workshop_gpu.conductor.lending import lend, take_back, worker_ended
 from workshop_gpu.conductor.ordering import Ordering
 from workshop_gpu.conductor.orders import Load
 from workshop_gpu.conductor.planning import working_bytes as working_bytes_of
-from workshop_gpu.conductor.records import Activity, Device, Hold, Job, Slot, State
+from workshop_gpu.conductor.records import Activity, Device, Job, Slot, State
 from workshop_gpu.conductor.rungs import RESIDENT
 from workshop_gpu.conductor.states import JobState, SlotState
 from workshop_gpu.conductor.stepping import went_on

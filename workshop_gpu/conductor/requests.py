@@ -15,9 +15,10 @@ from workshop_gpu.conductor.events import (
     ModelWanted,
     PolicyChanged,
 )
+from workshop_gpu.conductor.holds import Hold
 from workshop_gpu.conductor.offering import class_of, settings_under, under
 from workshop_gpu.conductor.policy import Policy
-from workshop_gpu.conductor.records import Hold, Job, State
+from workshop_gpu.conductor.records import Job, State
 from workshop_gpu.conductor.restoring import restore
 from workshop_gpu.conductor.states import JobState, SlotState
 from workshop_gpu.conductor.views import hold_view

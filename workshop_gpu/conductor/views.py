@@ -3,8 +3,9 @@
 import msgspec
 
 from workshop_gpu.conductor.effects import DeviceView, HoldView, JobView, SlotView
+from workshop_gpu.conductor.holds import Hold
 from workshop_gpu.conductor.reasons import wait_reason, waiting_for
-from workshop_gpu.conductor.records import Device, Hold, Job, Slot, State
+from workshop_gpu.conductor.records import Device, Job, Slot, State
 from workshop_gpu.conductor.states import SlotState
 from workshop_gpu.conductor.stepping import words_of
 from workshop_gpu.conductor.waits import rounded
