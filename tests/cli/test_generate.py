@@ -96,7 +96,10 @@ def command(*arguments):
 
 def test_a_picture_is_made_from_the_command_line_without_a_server(tmp_path):
     done = subprocess.run(
-        command("a red circle", "--seed", "7", "--steps", "3", "--images", "2", "-o", "p.png"),
+        command(
+            *("a red circle", "--seed", "7", "--steps", "3", "--images", "2"),
+            *("-o", "p.png", "--profile"),
+        ),
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -105,6 +108,9 @@ def test_a_picture_is_made_from_the_command_line_without_a_server(tmp_path):
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["p-1.png", "p-2.png"]
     assert "drawing" in done.stderr
+    tables = done.stderr.split("Waiting for copies")
+    assert len(tables) == 3
+    assert all(f"{step}     0.00 ms" in table for table in tables[1:] for step in (1, 2, 3))
     with Image.open(tmp_path / "p-2.png") as image:
         assert image.size == (128, 128)
         assert "a red circle" in json.dumps(image.info)

@@ -84,6 +84,7 @@ def test_a_request_carries_all_options(client: Client, fake: FakeServer) -> None
         guidance=2,
         negative_prompt="a star",
         images=2,
+        profile=True,
     )
     (body,) = fake.bodies("POST jobs")
     assert re.fullmatch("[0-9a-f]{32}", body.pop("id"))
@@ -102,6 +103,7 @@ def test_a_request_carries_all_options(client: Client, fake: FakeServer) -> None
         "place": 0,
         "compiled": None,
         "placement": "",
+        "profile": True,
         "start_image": "",
         "mask": "",
         "strength": None,

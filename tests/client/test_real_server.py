@@ -50,6 +50,17 @@ def test_a_prompt_becomes_a_picture_that_can_be_made_again(real: Client) -> None
     assert real.again(image.png_bytes, progress=False).tobytes() == image.tobytes()
 
 
+def test_a_picture_tells_how_each_steps_time_was_spent_where_that_was_asked_for(
+    real: Client,
+) -> None:
+    image = made(real, seed=7, profile=True)
+    assert [step.number for step in image.profile] == [1, 2, 3, 4]
+    assert all(step.compute_s > 0 for step in image.profile)
+    again = real.again(image)
+    assert again.tobytes() == image.tobytes()
+    assert list(again.profile) == []
+
+
 def test_several_pictures_each_have_a_seed_of_their_own(real: Client) -> None:
     images = real.generate(PROMPT, "shapes", seed=5, steps=2, images=3)
     assert isinstance(images, list)

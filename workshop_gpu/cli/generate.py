@@ -16,6 +16,8 @@ from workshop_gpu.catalogue.download import download
 from workshop_gpu.catalogue.files import LocalState
 from workshop_gpu.catalogue.spec import ModelSpec
 from workshop_gpu.cli.progress import ProgressLine, bar
+from workshop_gpu.client.images import read_metadata
+from workshop_gpu.client.step_profile import step_table
 from workshop_gpu.conductor import effects
 from workshop_gpu.conductor.errors import (
     InvalidRequest,
@@ -52,6 +54,8 @@ def generate(options: argparse.Namespace) -> int:
     for target, image in zip(targets, images, strict=True):
         _write(target, image)
         print(target)
+        if options.profile:
+            print(step_table(read_metadata(image).get("profile")), file=sys.stderr)
     return 0
 
 
@@ -78,6 +82,7 @@ def _request(options: argparse.Namespace, spec: ModelSpec) -> GenerateRequest:
         height=height,
         images=options.images,
         loras=dict(options.lora),
+        profile=options.profile,
     )
 
 

@@ -181,6 +181,7 @@ class Client:
         place: int = 0,
         manner: str = "",
         compiled: bool | None = None,
+        profile: bool = False,
     ) -> JobHandle:
         """Ask for pictures and return at once; the arguments are those of `generate`.
 
@@ -215,6 +216,7 @@ class Client:
             compiled=compiled,
             strength=strength,
             loras=worn,
+            profile=bool(profile),
             id=uuid.uuid4().hex,
         )
         return self._handle(request, begins)
@@ -268,6 +270,7 @@ class Client:
         strength: float | None = None,
         mask: Picture | None = None,
         loras: Loras = None,
+        profile: bool = False,
         progress: bool = True,
     ) -> GeneratedImage | list[GeneratedImage]:
         """Make a picture, or a list of them where `images` is more than 1.
@@ -281,6 +284,9 @@ class Client:
         large as the start image, is white where it is drawn anew; the rest stays (default strength
         1). `loras` are put on, each with its scale from -2 to 2: {"ink": 0.8}, "ink:0.8", or "ink"
         for its default; `wg.models()` says which there are.
+
+        With `profile` it is measured how each step's time is spent: `image.profile`. Such a job is
+        drawn alone.
         """
         handle = self.submit(
             prompt,
@@ -295,6 +301,7 @@ class Client:
             strength=strength,
             mask=mask,
             loras=loras,
+            profile=profile,
         )
         made = wait_with_bar(handle, show=progress)
         return made[0] if images == 1 else made
@@ -314,6 +321,7 @@ class Client:
         strength: float | None = None,
         mask: Picture | None = None,
         loras: Loras = None,
+        profile: bool = False,
         progress: bool = True,
     ) -> GeneratedImage | list[GeneratedImage]:
         """As `generate`, while the event loop goes on: `image = await wg.agenerate("a star")`.
@@ -335,6 +343,7 @@ class Client:
             strength=strength,
             mask=mask,
             loras=loras,
+            profile=profile,
         )
         made = await await_with_bar(await await_submission(submit), show=progress)
         return made[0] if images == 1 else made
