@@ -26,6 +26,7 @@ from workshop_gpu.conductor.errors import (
     ReportedError,
     gigabytes,
 )
+from workshop_gpu.conductor.ladder import names
 from workshop_gpu.conductor.states import JobState, SlotState
 from workshop_gpu.host.devices import find_devices
 from workshop_gpu.host.records import JobRecord, Participant
@@ -40,6 +41,9 @@ def generate(options: argparse.Namespace) -> int:
     for problem in catalogue.problems:
         print(f"workshop-gpu: {problem}", file=sys.stderr)
     spec = _chosen(catalogue, options.model)
+    if options.placement and options.placement not in names():
+        known = ", ".join(names())
+        raise InvalidRequest("placement", f'"{options.placement}" is none of {known}')
     params = complete(_request(options, spec), spec, loras=catalogue.loras_for(spec.id))
     targets = _targets(options.output, spec, params)
     line = ProgressLine()
@@ -137,13 +141,16 @@ class _Run:
         self._runtime = Runtime(self._settings, catalogue, log)
         self._folder = folder
         self._line = line
+        self._placement: str = options.placement
 
     async def draw(self, spec: ModelSpec, params: GenerateParams) -> list[bytes]:
         """The images, or none where the person cancelled. Raises WorkshopError."""
         self._line.show(f"starting {self._settings.devices[0].id}")
         async with self._runtime.running() as runtime:
             await runtime.catalogue_read()
-            record = await runtime.submit(Participant("cli", "you"), spec.id, params)
+            record = await runtime.submit(
+                Participant("cli", "you"), spec.id, params, placement=self._placement
+            )
             loop = asyncio.get_running_loop()
             loop.add_signal_handler(signal.SIGINT, self._cancel, record)
             try:

@@ -181,6 +181,7 @@ class Client:
         place: int = 0,
         manner: str = "",
         compiled: bool | None = None,
+        placement: str = "",
         profile: bool = False,
     ) -> JobHandle:
         """Ask for pictures and return at once; the arguments are those of `generate`.
@@ -216,6 +217,7 @@ class Client:
             compiled=compiled,
             strength=strength,
             loras=worn,
+            placement=check_prompt(placement, "placement"),
             profile=bool(profile),
             id=uuid.uuid4().hex,
         )
@@ -270,6 +272,7 @@ class Client:
         strength: float | None = None,
         mask: Picture | None = None,
         loras: Loras = None,
+        placement: str = "",
         profile: bool = False,
         progress: bool = True,
     ) -> GeneratedImage | list[GeneratedImage]:
@@ -285,6 +288,7 @@ class Client:
         1). `loras` are put on, each with its scale from -2 to 2: {"ink": 0.8}, "ink:0.8", or "ink"
         for its default; `wg.models()` says which there are.
 
+        `placement`, for instructors: the rung on which the model has to be, such as "all-streamed".
         With `profile` it is measured how each step's time is spent: `image.profile`. Such a job is
         drawn alone.
         """
@@ -301,6 +305,7 @@ class Client:
             strength=strength,
             mask=mask,
             loras=loras,
+            placement=placement,
             profile=profile,
         )
         made = wait_with_bar(handle, show=progress)
@@ -321,6 +326,7 @@ class Client:
         strength: float | None = None,
         mask: Picture | None = None,
         loras: Loras = None,
+        placement: str = "",
         profile: bool = False,
         progress: bool = True,
     ) -> GeneratedImage | list[GeneratedImage]:
@@ -343,6 +349,7 @@ class Client:
             strength=strength,
             mask=mask,
             loras=loras,
+            placement=placement,
             profile=profile,
         )
         made = await await_with_bar(await await_submission(submit), show=progress)
