@@ -9,11 +9,13 @@ _WIDTH, _LABEL, _FIGURE, _BAR, _HEAD, _GAP = 460, 140, 60, 18, 30, 16
 
 
 class Panel(msgspec.Struct, frozen=True):
-    """Bars under a title; the one that is `marked` is ours."""
+    """Bars under a title; the one that is `marked` is ours. `most` is the full length of a bar (0:
+    the largest of these)."""
 
     title: str
     bars: tuple[tuple[str, float], ...]
     marked: str = ""
+    most: float = 0.0
 
     @property
     def height(self) -> int:
@@ -21,7 +23,7 @@ class Panel(msgspec.Struct, frozen=True):
 
 
 def picture(panels: Sequence[Panel], columns: int) -> str:
-    """The panels in rows of so many columns; each has a scale of its own that begins at 0."""
+    """The panels in rows of so many columns; each has a scale that begins at 0."""
     rows = [panels[start : start + columns] for start in range(0, len(panels), columns)]
     parts, top = [], 0
     for row in rows:
@@ -38,7 +40,7 @@ def picture(panels: Sequence[Panel], columns: int) -> str:
 
 
 def _panel(panel: Panel, left: int, top: int) -> list[str]:
-    most = max((value for _, value in panel.bars), default=0.0) or 1.0
+    most = panel.most or max((value for _, value in panel.bars), default=0.0) or 1.0
     room = _WIDTH - _LABEL - _FIGURE - _GAP
     parts = [_text(left + _GAP, top + 20, panel.title, 'font-weight="bold"')]
     for number, (name, value) in enumerate(panel.bars):

@@ -33,6 +33,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from benchmarks.keeping import Keeping
 from benchmarks.placements_against import against_peers
 from benchmarks.placements_bench import (
@@ -50,7 +52,7 @@ from benchmarks.placements_cards import cards, rows_of_jobs
 from benchmarks.placements_compiled import NotCompiled, compiled
 from benchmarks.placements_peers import PEERS
 from benchmarks.placements_second import second
-from benchmarks.report import RESULTS, ROOT, publish, read, shown
+from benchmarks.report import RESULTS, ROOT, Result, publish, read, shown
 from workshop_gpu.conductor.rungs import DENOISER, ENCODERS, RESIDENT, ROLES, VAE, Placement
 
 PARTS = ("ours", "compiled", "second", "peers", "cards")
@@ -144,18 +146,27 @@ def on_cards(bench: Bench, options: argparse.Namespace) -> None:
     cards(bench, data, device, sizes, options.jobs)
 
 
-def together(bench: Bench, folder: Path) -> None:
-    """The parts that were measured one by one, and how ours stands to the others."""
+def together(bench: Bench, folder: Path) -> Result | None:
+    """The parts that were measured one by one, and how ours stands to the others; the first of
+    the parts, None where there is none. Parts may be of several days and machines: notes say so."""
+    first = None
     for part in PARTS:
         path = folder / f"placements-{part}.json"
         if path.is_file():
             result = read(path)
-            bench.rows.extend(result.rows)
-            bench.note(
-                f"{part}: {result.date}, commit {result.commit[:10]}. {result.notes}".strip()
+            first = first or result
+            there = {row.name for row in bench.rows}
+            # Each part measures the bus anew.
+            bench.rows.extend(
+                replace(row, name=f"{row.name} ({part})") if row.name in there else row
+                for row in result.rows
             )
+            cards = ", ".join(card.name for card in result.machine.gpus) or "no GPU"
+            words = f"{part}: {cards}, {result.date}, commit {result.commit[:10]}. {result.notes}"
+            bench.note(words.strip())
     for row in against_peers(bench.rows, bars=not bench.small):
         bench.add(row)
+    return first
 
 
 def measure(bench: Bench, options: argparse.Namespace) -> None:
@@ -198,8 +209,9 @@ def main() -> int:
         results = options.results or (Path(passing) if options.small else RESULTS)
         if options.part == "together":
             bench = Bench(options)
-            together(bench, results)
-            return publish("placements", bench.rows, " ".join(bench.found.notes), folder=results)
+            first = together(bench, results)
+            notes = " ".join(bench.found.notes)
+            return publish("placements", bench.rows, notes, folder=results, measured=first)
         return _one_part(options, results)
 
 

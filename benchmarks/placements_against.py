@@ -28,9 +28,7 @@ def against_peers(rows: Sequence[Row], *, bars: bool) -> Iterator[Row]:
     others = {name: each for name, each in found.items() if name not in PEERS}
     # Nor is anything that takes a second card compared with peers that have one.
     plain = [
-        each
-        for name, each in others.items()
-        if not _is_compiled(name) and not name.endswith(ON_SECOND)
+        each for name, each in others.items() if not compiled(name) and not name.endswith(ON_SECOND)
     ]
     for name, (step_s, peak) in peers.items():
         fitting = [each_s for each_s, at in plain if at <= peak * EQUAL_PEAK]
@@ -47,7 +45,8 @@ def against_peers(rows: Sequence[Row], *, bars: bool) -> Iterator[Row]:
             yield at_least(said, min(fitting) / step_s, "", bar)
 
 
-def _is_compiled(name: str) -> bool:
+def compiled(name: str) -> bool:
+    """Whether the placement of that name was measured with compiled blocks."""
     return name.endswith(COMPILED) and not name.endswith(PLAIN)
 
 

@@ -12,39 +12,49 @@ from pathlib import Path
 
 from benchmarks.bars_svg import Panel
 from benchmarks.bars_svg import picture as bars
+from benchmarks.placements_against import compiled
+from benchmarks.placements_peers import PEERS
 from benchmarks.report import Row, read
-from workshop_gpu.cli.tune_plot import Point
+from workshop_gpu.cli.tune_plot import OURS, Point
 from workshop_gpu.cli.tune_plot import picture as points
 
 _STEP, _PEAK = ", a step", ", peak"
+_PEERS, _COMPILED = "#d9822b", "#2f6fb7"
 _SPENT = ("copying", "waiting", "computing")
 
 
 def steps_against_memory(rows: Sequence[Row]) -> str:
-    """A point for each way to place the model, and one for each limit below it."""
+    """A point for each way to place the model, with its limit. What a measured step was faster
+    than was no limit: the bus was taken for slower than it is."""
     by_name = {row.name: row for row in rows}
     found = []
     for name, row in by_name.items():
         peak = by_name.get(name.removesuffix(_STEP) + _PEAK)
         if not name.endswith(_STEP) or peak is None:
             continue
-        at = int(peak.value * 1e9)
-        found.append(Point(name.removesuffix(_STEP), at, row.value))
-        if row.limit is not None:
-            found.append(Point("· limit", at, row.limit))
-    return points(found)
+        limit = row.limit if row.limit is not None and row.limit <= row.value else None
+        own = name.removesuffix(_STEP)
+        colour = _PEERS if own in PEERS else _COMPILED if compiled(own) else OURS
+        found.append(Point(own, int(peak.value * 1e9), row.value, limit, colour))
+    return points(found, " (orange: others, blue: compiled blocks; – the limit there)")
 
 
 def steps_spent(rows: Sequence[Row]) -> str:
-    """For each placement that was profiled, milliseconds of copying, waiting and computing."""
+    """For each placement that was profiled, milliseconds of copying, waiting and computing, all
+    to one scale."""
     value = {row.name: row.value for row in rows}
     ends = f", {_SPENT[0]} in a step"
     names = [name.removesuffix(ends) for name in value if name.endswith(ends)]
+    most = max(
+        (1000 * value[f"{name}, {what} in a step"] for name in names for what in _SPENT),
+        default=0.0,
+    )
     panels = [
         Panel(
             f"{name}, ms",
             tuple((what, 1000 * value[f"{name}, {what} in a step"]) for what in _SPENT),
             "computing",
+            most,
         )
         for name in names
     ]

@@ -142,16 +142,20 @@ def publish(
     *,
     folder: Path = RESULTS,
     out: IO[str] | None = None,
+    measured: Result | None = None,
 ) -> int:
-    """Print the table, write `folder/NAME.json`, return the exit code: 1 if a row fails its bar."""
+    """Print the table, write `folder/NAME.json`, return the exit code: 1 if a row fails its bar.
+
+    `measured` is a result whose rows these are: its machine and versions count, not those here.
+    """
     commit, modified = _commit()
     result = Result(
         name=name,
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         commit=commit,
         modified=modified,
-        machine=machine(),
-        versions=_versions(),
+        machine=measured.machine if measured else machine(),
+        versions=measured.versions if measured else _versions(),
         rows=list(rows),
         notes=notes,
     )

@@ -4,16 +4,18 @@ from argparse import Namespace
 from itertools import islice
 from pathlib import Path
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
 from benchmarks.keeping import Keeping
-from benchmarks.placements import ours, together
+from benchmarks.placements import PARTS, ours, together
 from benchmarks.placements_against import against_peers
 from benchmarks.placements_bench import Bench, Measured
 from benchmarks.placements_cards import cards, rows_of_jobs, throws
 from benchmarks.placements_compiled import HALF, HALF_LOW
 from benchmarks.placements_plot import steps_against_memory, steps_spent
-from benchmarks.report import Row, publish, shown
+from benchmarks.report import Gpu, Row, publish, read, shown
 
 OPTIONS = Namespace(small=False, folder=Path("models"), steps=28)
 OURS = [
@@ -124,5 +126,32 @@ def test_the_pictures_show_every_placement() -> None:
     ]
     drawn = steps_against_memory(measured)  # type: ignore[arg-type]
     assert all(name in drawn for name, _, _ in [*OURS, *PEERS])
-    assert drawn.count("· limit") == 4
+    assert drawn.count("<circle") == 4
+    assert drawn.count('stroke="#1f2933"') == 4, "a dash for each limit"
     assert steps_spent(profile).count("<rect") == 1 + 3
+
+
+def test_what_a_step_was_faster_than_is_drawn_as_no_limit() -> None:
+    measured: list[Row] = rows([("resident", 0.2, 30.0), ("100% streamed", 0.15, 9.0)])  # type: ignore[assignment]
+    assert steps_against_memory(measured).count('stroke="#1f2933"') == 1
+
+
+def test_parts_of_several_machines_keep_their_names_their_days_and_their_machine(
+    tmp_path: Path,
+) -> None:
+    for part in ("ours", "compiled"):
+        bus = shown("registered memory to the device", 50.0, "GB/s")
+        publish(f"placements-{part}", [bus], folder=tmp_path)
+        path = tmp_path / f"placements-{part}.json"
+        card = Gpu(f"card of {part}", 1, "1")
+        result = read(path)
+        there = replace(result, date=f"day of {part}", machine=replace(result.machine, gpus=[card]))
+        path.write_bytes(msgspec.json.encode(there))
+    bench = Bench(OPTIONS)
+    first = together(bench, tmp_path)
+    assert [row.name for row in bench.rows] == [bus.name, f"{bus.name} (compiled)"]
+    assert all(
+        f"card of {part}, day of {part}" in " ".join(bench.found.notes) for part in PARTS[:2]
+    )
+    publish("placements", bench.rows, folder=tmp_path, measured=first)
+    assert read(tmp_path / "placements.json").machine.gpus[0].name == "card of ours"

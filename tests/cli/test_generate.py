@@ -9,6 +9,7 @@ from PIL import Image
 
 from workshop_gpu.cli import main
 from workshop_gpu.cli.progress import ProgressLine, bar
+from workshop_gpu.client.images import read_metadata
 
 
 def run(*arguments):
@@ -29,6 +30,7 @@ def run(*arguments):
         (["x", "--images", "100"], "images: 100 is not"),
         (["x", "-o", "/nowhere/a.png"], "/nowhere is no folder"),
         (["x", "-o", "a.gif"], "must end in .png"),
+        (["x", "--placement", "turbo"], '"turbo" is none of auto, resident'),
         (["x", "--device", "tpu"], '"tpu" is no device'),
     ],
 )
@@ -96,7 +98,10 @@ def command(*arguments):
 
 def test_a_picture_is_made_from_the_command_line_without_a_server(tmp_path):
     done = subprocess.run(
-        command("a red circle", "--seed", "7", "--steps", "3", "--images", "2", "-o", "p.png"),
+        command(
+            *("a red circle", "--seed", "7", "--steps", "3", "--images", "2"),
+            *("-o", "p.png", "--profile", "--placement", "all-streamed"),
+        ),
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -105,9 +110,40 @@ def test_a_picture_is_made_from_the_command_line_without_a_server(tmp_path):
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["p-1.png", "p-2.png"]
     assert "drawing" in done.stderr
+    tables = done.stderr.split("Waiting for copies")
+    assert len(tables) == 3
+    for table in tables[1:]:
+        steps = [line.split() for line in table.splitlines() if line.endswith(" ms")]
+        assert [line[0] for line in steps] == ["1", "2", "3"]
+        assert all(float(line[1]) > 0 for line in steps), "all its blocks are copied at each step"
     with Image.open(tmp_path / "p-2.png") as image:
         assert image.size == (128, 128)
         assert "a red circle" in json.dumps(image.info)
+
+
+def test_a_swap_device_is_left_aside_unless_the_rung_takes_memory_of_it(tmp_path):
+    (tmp_path / "models.toml").write_text(
+        '[[model]]\nid = "s"\nshipped = "shapes-dit"\nmemory = { swap_device = "cpu:1" }\n'
+    )
+
+    def made(output, *options):
+        arguments = ("a star", "--model", "s", "--models-file", "models.toml", "--steps", "1")
+        done = subprocess.run(
+            command(*arguments, *options, "-o", output),
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stderr, read_metadata(tmp_path / output).get("placement", "")
+
+    told, placement = made("alone.png")
+    assert '"cpu:1" is left aside' in told
+    assert placement == ""
+    told, placement = made("beside.png", "--placement", "swap-encoders")
+    assert "left aside" not in told
+    assert "cpu:1" in placement
 
 
 def test_ctrl_c_cancels_and_leaves_nothing(tmp_path):

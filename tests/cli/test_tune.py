@@ -121,6 +121,44 @@ def test_what_was_measured_of_one_card_is_kept_beside_that_of_all(tmp_path: Path
     assert learned.steps_s["shapes"]
 
 
+SWAPPING = """
+[[model]]
+id = "s"
+shipped = "shapes-dit"
+memory = {{ swap_device = "{swap_device}" }}
+"""
+
+
+def test_rungs_that_take_memory_of_a_swap_device_are_measured_beside_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "models.toml").write_text(SWAPPING.format(swap_device="cpu:1"))
+    arguments = ["tune", "s", "--device", "cpu:300MB", "--sizes", "64x64", "--steps", "1"]
+    arguments += ["--rungs", "swap-streamed", "resident", "swap-encoders"]
+    arguments += ["--models-file", str(tmp_path / "models.toml")]
+    assert main([*arguments, "--data-folder", str(tmp_path)]) == 0
+    out, _ = capsys.readouterr()
+    measured = {line.split()[0]: line for line in out.splitlines()[1:4]}
+    assert list(measured) == ["resident", "swap-streamed", "swap-encoders"]
+    assert all(line.count(" s") >= 3 for line in measured.values()), out
+    placed = json.loads((tmp_path / "measured.json").read_text())["learned"]["placed_s"]
+    assert any("cpu:1" in way for way in placed)
+
+
+@pytest.mark.parametrize("swap_device", ["cpu:0", "cpu:99", "cuda:7"])
+def test_without_the_swap_device_the_other_rungs_are_measured(
+    swap_device: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "models.toml").write_text(SWAPPING.format(swap_device=swap_device))
+    arguments = ["tune", "s", "--device", "cpu:300MB", "--sizes", "64x64", "--steps", "1"]
+    arguments += ["--rungs", "resident", "swap-encoders"]
+    arguments += ["--models-file", str(tmp_path / "models.toml")]
+    assert main([*arguments, "--data-folder", str(tmp_path)]) == 0
+    resident, swap = capsys.readouterr().out.splitlines()[1:3]
+    assert resident.endswith(" s")
+    assert "needs another GPU" in swap
+
+
 def test_the_table_says_what_went_wrong_without_growing_wider() -> None:
     rows = [
         Row("resident", "64x64", GB, GB, 1.0, 0.5, 0.6, "guess"),

@@ -83,8 +83,14 @@ def a_job(state: str = "queued", job_id: str = "1" * 32, **changes: Any) -> sche
     return msgspec.structs.replace(job, **changes)
 
 
-def a_png(prompt: str = "a red circle", seed: int = 7, side: int = 32, **others: object) -> bytes:
-    """A PNG as the worker writes it."""
+def a_png(
+    prompt: str = "a red circle",
+    seed: int = 7,
+    side: int = 32,
+    about: dict[str, object] | None = None,
+    **others: object,
+) -> bytes:
+    """A PNG as the worker writes it; `about` is in its record beside the parameters."""
     params: dict[str, object] = {
         "prompt": prompt,
         "negative_prompt": "",
@@ -94,6 +100,7 @@ def a_png(prompt: str = "a red circle", seed: int = 7, side: int = 32, **others:
     }
     params |= {"guidance": 3.0, "width": side, "height": side} | others
     record = {"model": "shapes", "params": params, "versions": {"torch": "2"}, "device": "cpu"}
+    record |= about or {}
     info = PngInfo()
     info.add_text("workshop_gpu", json.dumps(record))
     info.add_text("parameters", prompt)

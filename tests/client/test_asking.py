@@ -8,7 +8,7 @@ import pytest
 from tests.client.fakes import FakeServer, a_job, a_model
 from workshop_gpu.client import Client
 from workshop_gpu.client.asking import parse_size, pick_model
-from workshop_gpu.client.errors import BadRequest, ModelNotOffered
+from workshop_gpu.client.errors import BadRequest, ModelNotOffered, NotAllowed
 
 
 @pytest.mark.parametrize(
@@ -62,6 +62,7 @@ def test_models_that_are_off_or_broken_are_never_taken() -> None:
         {"guidance": "high"},
         {"images": None},
         {"model": 7},
+        {"placement": 7},
     ],
 )
 def test_what_no_request_can_carry_is_refused_before_it_is_sent(
@@ -71,6 +72,14 @@ def test_what_no_request_can_carry_is_refused_before_it_is_sent(
     with pytest.raises(BadRequest):
         client.submit(**{"prompt": "a circle", "model": "shapes", **options})
     assert fake.bodies("POST jobs") == []
+
+
+def test_who_may_not_say_how_a_model_is_placed_is_told_so_by_the_server(
+    client: Client, fake: FakeServer
+) -> None:
+    fake.answers["POST jobs"] = (403, "not_allowed")
+    with pytest.raises(NotAllowed):
+        client.generate("a circle", "shapes", placement="resident")
 
 
 def test_a_request_carries_all_options(client: Client, fake: FakeServer) -> None:
@@ -84,6 +93,8 @@ def test_a_request_carries_all_options(client: Client, fake: FakeServer) -> None
         guidance=2,
         negative_prompt="a star",
         images=2,
+        placement="all-streamed",
+        profile=True,
     )
     (body,) = fake.bodies("POST jobs")
     assert re.fullmatch("[0-9a-f]{32}", body.pop("id"))
@@ -101,7 +112,8 @@ def test_a_request_carries_all_options(client: Client, fake: FakeServer) -> None
         "batch": 1,
         "place": 0,
         "compiled": None,
-        "placement": "",
+        "placement": "all-streamed",
+        "profile": True,
         "start_image": "",
         "mask": "",
         "strength": None,

@@ -37,6 +37,25 @@ def test_a_picture_that_was_painted_on_shows_the_paint_and_keeps_the_metadata() 
     assert again.metadata == image.metadata
 
 
+def test_a_measured_picture_shows_how_each_steps_time_was_spent() -> None:
+    steps = [{"copy_s": 0.02, "wait_s": 0.001, "compute_s": 0.03}] * 2
+    image = GeneratedImage(a_png(profile=True, about={"profile": steps}))
+    assert image.metadata["profile"] == steps
+    second = image.profile[1]
+    assert (second.number, second.copy_s, second.wait_s, second.compute_s) == (2, 0.02, 0.001, 0.03)
+    assert "<td" in image.profile._repr_html_()
+    assert "30.00 ms" in repr(image.profile)
+
+
+def test_a_picture_that_was_not_measured_says_how_to_ask_for_it() -> None:
+    image = GeneratedImage(a_png(profile=False))
+    assert "profile" not in image.metadata
+    assert list(image.profile) == []
+    assert "profile=True" in repr(image.profile)
+    for foreign in (["x"], [{"copy_s": "?"}], 7):
+        assert list(GeneratedImage(a_png(about={"profile": foreign})).profile) == []
+
+
 @pytest.mark.parametrize("name", ["a.png", "a.jpg", "a.webp", "a.tiff"])
 def test_saving_keeps_the_metadata_in_each_format(tmp_path: Path, name: str) -> None:
     image = GeneratedImage(a_png("ein Würfel ★"))

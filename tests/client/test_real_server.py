@@ -20,6 +20,7 @@ from workshop_gpu.client.errors import (
     JobEnded,
     JobUnknown,
     ModelNotOffered,
+    ServerRefused,
 )
 from workshop_gpu.client.images import GeneratedImage
 from workshop_gpu.client.words import Progress
@@ -48,6 +49,25 @@ def test_a_prompt_becomes_a_picture_that_can_be_made_again(real: Client) -> None
     assert red > 150 > 100 > blue
     assert real.again(image).tobytes() == image.tobytes()
     assert real.again(image.png_bytes, progress=False).tobytes() == image.tobytes()
+
+
+def test_a_picture_tells_how_each_steps_time_was_spent_where_that_was_asked_for(
+    real: Client,
+) -> None:
+    image = made(real, seed=7, profile=True)
+    assert [step.number for step in image.profile] == [1, 2, 3, 4]
+    assert all(step.compute_s > 0 for step in image.profile)
+    again = real.again(image)
+    assert again.tobytes() == image.tobytes()
+    assert list(again.profile) == []
+
+
+def test_a_rung_that_an_instructor_asks_for_is_where_the_model_is_drawn(real: Client) -> None:
+    image = made(real, seed=7, placement="all-streamed", profile=True)
+    assert "streamed" in image.metadata["placement"]
+    assert all(step.copy_s > 0 for step in image.profile)
+    with pytest.raises(ServerRefused, match='"turbo" is none of auto, resident'):
+        real.submit(PROMPT, "shapes", placement="turbo")
 
 
 def test_several_pictures_each_have_a_seed_of_their_own(real: Client) -> None:

@@ -140,8 +140,9 @@ def test_a_job_that_only_waited_when_the_server_died_is_not_blamed(tmp_path):
 
 
 def test_a_request_comes_back_as_it_was_made(tmp_path):
+    measured = msgspec.structs.replace(PARAMS, profile=True)
     record = JobRecord(
-        an_id(1), Participant("k", "ada", "k", "/a.ipynb"), "shapes", PARAMS, 1.0,
+        an_id(1), Participant("k", "ada", "k", "/a.ipynb"), "shapes", measured, 1.0,
         priority=Priority.LOW, placement="resident",
     )  # fmt: skip
     again = record_of(entry_of(record))

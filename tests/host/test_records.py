@@ -1,4 +1,5 @@
 import pytest
+from msgspec.structs import replace
 
 from workshop_gpu.conductor.effects import JobView
 from workshop_gpu.conductor.errors import JobUnknown
@@ -76,3 +77,10 @@ def test_of_many_jobs_those_that_wait_and_the_latest_are_at_hand():
 
 def test_a_view_of_a_forgotten_job_changes_nothing():
     assert JobRecords().update(view("1", JobState.DONE)) is None
+
+
+def test_a_job_that_is_measured_step_by_step_is_in_no_group():
+    job = record("a")
+    assert job.group
+    job.params = replace(PARAMS, profile=True)
+    assert job.group == ""

@@ -5,10 +5,12 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from PIL import Image
 
 from tests.worker.bare_pipelines import same_pixels
-from tests.worker.worker_host import START_S, Host, params
+from tests.worker.worker_host import START_S, Host, params, source_of
+from workshop_gpu.conductor.rungs import Placement
 from workshop_gpu.worker import protocol
 from workshop_gpu.worker.images import read_record
 from workshop_gpu.worker.protocol import BatchMember, GenerateParams
@@ -205,6 +207,29 @@ def test_jobs_that_one_call_cannot_draw_are_drawn_one_call_after_the_other(loade
     last = found["1"]
     assert isinstance(last, protocol.Done)
     assert same_pixels(picture(last.images[0]), picture(alone(loaded, "shapes", wanted[1])))
+
+
+def test_a_job_that_is_measured_step_by_step_is_drawn_alone_and_its_record_tells(
+    loaded: Host,
+) -> None:
+    measured = replace(RED, profile=True, images=2)
+    load_streamed = protocol.Load(source_of("shapes-dit"), Placement(streamed_bytes=10**12))
+    loaded.ask(load_streamed, protocol.Loaded)
+    loaded.send(order("shapes-dit", BLUE, measured, RED))
+    found = answers(loaded, 3)
+    profiles = {}
+    for job, done in found.items():
+        assert isinstance(done, protocol.Done)
+        profiles[job] = (done.batch, [read_record(png).profile for png in done.images])
+    assert (profiles["0"], profiles["2"]) == ((2, [()]), (2, [()]))
+    batch, each = profiles["1"]
+    assert batch == 1
+    for steps in each:
+        assert len(steps) == RED.steps, "of this picture alone"
+        assert all(step.copy_s > 0 and step.compute_s > 0 for step in steps)
+    measured_png = alone(loaded, "shapes-dit", measured)
+    assert same_pixels(picture(measured_png), picture(alone(loaded, "shapes-dit", RED)))
+    loaded.ask(protocol.Load(source_of("shapes-dit")), protocol.Loaded)
 
 
 def test_a_pipeline_that_pads_to_the_longest_prompt_draws_every_job_in_its_own_call() -> None:

@@ -59,14 +59,14 @@ def run(worker: Any, model: Any, wanted: Any = WANTED) -> tuple[Any, str]:
     tools = Tools(Link(theirs), Turns(), worker._device, worker.stager, Loras(), compiling)
     batch = Batch([BatchMember("job", wanted)], tools, lambda job, came: answers.append(came))
 
-    def record(params: Any, metadata: dict[str, str], lora_sha256: dict[str, str]) -> ImageRecord:
+    def record(params: Any, metadata: dict[str, str], **others: Any) -> ImageRecord:
         return ImageRecord(
             model="small",
             params=params,
             metadata=metadata,
             versions={},
             device="CPU",
-            lora_sha256=lora_sha256,
+            **others,
         )
 
     def draw() -> None:

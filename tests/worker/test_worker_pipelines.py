@@ -12,7 +12,7 @@ import pytest
 from tests.conductor.laddered import ordered
 from tests.conductor.staging import stage
 from tests.worker.bare_pipelines import bare_picture, same_pixels
-from tests.worker.opening import loader, opened
+from tests.worker.opening import loader, opened, source
 from tests.worker.original_format import save_single_file
 from tests.worker.small_pipelines import save_flux, save_sdxl, sd1
 from tests.worker.worker_host import params
@@ -216,6 +216,22 @@ def test_a_pipeline_that_needs_a_picture_is_refused(sdxl: Path, tmp_path: Path) 
     (copy / "model_index.json").write_text(json.dumps(index))
     with pytest.raises((BadCheckpoint, ValueError)):
         opened(copy)
+
+
+@pytest.mark.parametrize("make", ["WanPipeline", "CogVideoXPipeline", "HunyuanVideoPipeline"])
+def test_a_model_that_makes_videos_is_refused_before_anything_of_it_is_read(
+    make: str, tmp_path: Path
+) -> None:
+    import torch
+
+    from workshop_gpu.worker.checkpoints import BadCheckpoint
+    from workshop_gpu.worker.pipelines import plan_model
+
+    index = {"_class_name": make, "transformer": ["diffusers", "WanTransformer3DModel"]}
+    (tmp_path / "model_index.json").write_text(json.dumps(index))
+    (tmp_path / "transformer").mkdir()  # without weights, which would be missed later
+    with pytest.raises(BadCheckpoint, match=f"{make} makes videos, which this version"):
+        plan_model(source(tmp_path), torch.float32)
 
 
 @pytest.mark.parametrize("distilled", [True, False], ids=["Flux", "Qwen-Image"])

@@ -98,6 +98,7 @@ def complete(
         manner=request.manner,
         loras=_scaled(request.loras, spec.id, loras),
         compiled=request.compiled,
+        profile=request.profile,
     )
     return _begun(params, request.strength, spec.id, beginning, accepts)
 

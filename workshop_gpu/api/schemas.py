@@ -35,7 +35,8 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     without ("exact"), and `compiled` one that was drawn with compiled blocks, or without them.
     `id`, 32 hexadecimal digits, is the job's: a request that is sent again with the same id,
     because its answer was lost, makes no second job. `placement` is the name of a rung on which the
-    model has to be (instructor).
+    model has to be (instructor). With `profile` it is measured how each step's time is spent; the
+    pictures' metadata tell.
 
     `start_image` is the id of an input to begin with, of which `strength` (above 0, at most 1;
     null: 0.7, with a mask 1) says how much is drawn anew. `mask` is that of an input of equal size,
@@ -60,6 +61,7 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     priority: PriorityName = "normal"
     id: str = ""
     placement: str = ""
+    profile: bool = False
     start_image: str = ""
     mask: str = ""
     strength: float | None = None
@@ -128,7 +130,7 @@ class Job(msgspec.Struct, frozen=True):
     seconds_s: float | None = None
     params: dict[str, str | int | float | bool | dict[str, float] | None] | None = None
     """prompt, negative_prompt, seed, steps, guidance, width, height, images, batch, place,
-    manner, compiled, start_image, mask, strength, loras"""
+    manner, compiled, start_image, mask, strength, loras, profile"""
     images: list[ImageInfo] = []
     error: ErrorReport | None = None
     batch: int = 1

@@ -119,6 +119,12 @@ def _add_generate(
     generate.add_argument("--size", type=_size, default=(None, None), metavar="WxH")
     generate.add_argument("--images", type=int, default=1, metavar="N", help="how many")
     generate.add_argument(
+        "--placement", default="", metavar="RUNG", help="where the model's parts have to lie"
+    )
+    generate.add_argument(
+        "--profile", action="store_true", help="print how each step's time was spent (on stderr)"
+    )
+    generate.add_argument(
         "--device", default="auto", help='"auto", "cuda:0", "cpu" or "cpu:2GB" (default: auto)'
     )
     generate.add_argument("--threads", type=int, default=0, help="CPU threads (0: torch's choice)")

@@ -16,6 +16,9 @@ from workshop_gpu.catalogue.download import download
 from workshop_gpu.catalogue.files import LocalState
 from workshop_gpu.catalogue.spec import ModelSpec
 from workshop_gpu.cli.progress import ProgressLine, bar
+from workshop_gpu.cli.swapping import LocalCatalogue, device_and_swap, swaps
+from workshop_gpu.client.images import read_metadata
+from workshop_gpu.client.step_profile import step_table
 from workshop_gpu.conductor import effects
 from workshop_gpu.conductor.errors import (
     InvalidRequest,
@@ -24,8 +27,10 @@ from workshop_gpu.conductor.errors import (
     ReportedError,
     gigabytes,
 )
+from workshop_gpu.conductor.ladder import names
+from workshop_gpu.conductor.rungs import HOST
 from workshop_gpu.conductor.states import JobState, SlotState
-from workshop_gpu.host.devices import find_devices
+from workshop_gpu.host.devices import DeviceConfig
 from workshop_gpu.host.records import JobRecord, Participant
 from workshop_gpu.host.runtime import Runtime, RuntimeSettings
 from workshop_gpu.worker.protocol import GenerateParams
@@ -33,18 +38,24 @@ from workshop_gpu.worker.protocol import GenerateParams
 
 def generate(options: argparse.Namespace) -> int:
     """Make the pictures and print their paths; returns the exit status."""
-    catalogue = Catalogue(options.models_file or default_models_file())
+    catalogue = LocalCatalogue(options.models_file or default_models_file())
     catalogue.load()
     for problem in catalogue.problems:
         print(f"workshop-gpu: {problem}", file=sys.stderr)
     spec = _chosen(catalogue, options.model)
+    if options.placement and options.placement not in names():
+        known = ", ".join(names())
+        raise InvalidRequest("placement", f'"{options.placement}" is none of {known}')
     params = complete(_request(options, spec), spec, loras=catalogue.loras_for(spec.id))
     targets = _targets(options.output, spec, params)
+    devices = _devices(catalogue, options, spec)
     line = ProgressLine()
     try:
         _fetch(catalogue, spec, line)
         with tempfile.TemporaryDirectory(prefix="workshop-gpu-") as folder:
-            images = asyncio.run(_Run(catalogue, options, Path(folder), line).draw(spec, params))
+            images = asyncio.run(
+                _Run(catalogue, devices, options, Path(folder), line).draw(spec, params)
+            )
     finally:
         line.close()
     if not images:
@@ -52,6 +63,8 @@ def generate(options: argparse.Namespace) -> int:
     for target, image in zip(targets, images, strict=True):
         _write(target, image)
         print(target)
+        if options.profile:
+            print(step_table(read_metadata(image).get("profile")), file=sys.stderr)
     return 0
 
 
@@ -63,6 +76,23 @@ def _chosen(catalogue: Catalogue, model: str) -> ModelSpec:
     if catalogue.local(spec.id).state is LocalState.UNUSABLE:
         catalogue.source(spec.id)  # raises, with the reason
     return spec
+
+
+def _devices(
+    catalogue: LocalCatalogue, options: argparse.Namespace, spec: ModelSpec
+) -> tuple[DeviceConfig, ...]:
+    """One, and the model's swap device for a rung that takes memory of it."""
+    device, swap = device_and_swap(options.device, spec)
+    if swaps(options.placement or spec.memory.placement):
+        return (device,) if swap is None else (device, swap)
+    if spec.memory.swap_device not in HOST:
+        catalogue.swap_aside = True
+        print(
+            f'workshop-gpu: "{spec.memory.swap_device}" is left aside; a rung such as --placement '
+            "swap-streamed uses it.",
+            file=sys.stderr,
+        )
+    return (device,)
 
 
 def _request(options: argparse.Namespace, spec: ModelSpec) -> GenerateRequest:
@@ -78,6 +108,7 @@ def _request(options: argparse.Namespace, spec: ModelSpec) -> GenerateRequest:
         height=height,
         images=options.images,
         loras=dict(options.lora),
+        profile=options.profile,
     )
 
 
@@ -122,23 +153,30 @@ class _Run:
     """One picture's way through a runtime that lives as long as it takes."""
 
     def __init__(
-        self, catalogue: Catalogue, options: argparse.Namespace, folder: Path, line: ProgressLine
+        self,
+        catalogue: Catalogue,
+        devices: tuple[DeviceConfig, ...],
+        options: argparse.Namespace,
+        folder: Path,
+        line: ProgressLine,
     ) -> None:
         log = logging.getLogger("workshop_gpu.cli")
         log.addHandler(logging.NullHandler())
         log.propagate = False
-        devices = tuple(find_devices([options.device]))
-        self._settings = RuntimeSettings(devices[:1], folder, threads=options.threads)
+        self._settings = RuntimeSettings(devices, folder, threads=options.threads)
         self._runtime = Runtime(self._settings, catalogue, log)
         self._folder = folder
         self._line = line
+        self._placement: str = options.placement
 
     async def draw(self, spec: ModelSpec, params: GenerateParams) -> list[bytes]:
         """The images, or none where the person cancelled. Raises WorkshopError."""
         self._line.show(f"starting {self._settings.devices[0].id}")
         async with self._runtime.running() as runtime:
             await runtime.catalogue_read()
-            record = await runtime.submit(Participant("cli", "you"), spec.id, params)
+            record = await runtime.submit(
+                Participant("cli", "you"), spec.id, params, placement=self._placement
+            )
             loop = asyncio.get_running_loop()
             loop.add_signal_handler(signal.SIGINT, self._cancel, record)
             try:

@@ -8,10 +8,12 @@ start. Ctrl-C ends it early: what was measured by then is shown and kept all the
 import argparse
 import asyncio
 import contextlib
+import functools
 import logging
 import os
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -22,6 +24,7 @@ from workshop_gpu.api.schemas import GenerateRequest
 from workshop_gpu.catalogue.catalogue import Catalogue, default_models_file
 from workshop_gpu.catalogue.spec import ModelSpec
 from workshop_gpu.cli.progress import ProgressLine
+from workshop_gpu.cli.swapping import LocalCatalogue, device_and_swap, swaps
 from workshop_gpu.cli.tune_plot import Point, picture
 from workshop_gpu.client.plans import SIGNS, SIGNS_MEAN
 from workshop_gpu.conductor.errors import InvalidRequest, ReportedError, WorkshopError, gigabytes
@@ -56,37 +59,54 @@ class Row(msgspec.Struct, frozen=True):
 
 def tune(options: argparse.Namespace) -> int:
     """Measure, print the table, keep what was learned; returns the exit status."""
-    catalogue = Catalogue(options.models_file or default_models_file())
+    catalogue = LocalCatalogue(options.models_file or default_models_file())
     catalogue.load()
     spec = catalogue.get(options.model)
     catalogue.source(spec.id)  # raises where the weights are not here
     rungs = _rungs(options.rungs)
     orders = [_params(spec, options, size) for size in options.sizes or [(None, None)]]
-    devices = tuple(find_devices([options.device]))
+    device, swap = device_and_swap(options.device, spec)
     data_folder = options.data_folder or Path(jupyter_data_dir()) / "workshop_gpu"
     _check_writable("data-folder", data_folder)
     if options.plot is not None:
         _check_writable("plot", options.plot.parent)
     line = ProgressLine()
     cancelled = False
+    runs: list[_Run] = []
     with tempfile.TemporaryDirectory(prefix="workshop-gpu-") as folder:
-        run = _Run(catalogue, devices[0], Path(folder), line)
         try:
-            asyncio.run(run.measure(spec, orders, rungs))
+            for devices, takes in _turns(device, swap, rungs):
+                catalogue.swap_aside = len(devices) == 1
+                runs.append(_Run(catalogue, devices, Path(folder) / f"{len(devices)}", line))
+                asyncio.run(runs[-1].measure(spec, orders, rungs, takes))
         except KeyboardInterrupt:
             cancelled = True
         finally:
             line.close()
-    done = [row for row in run.rows if not row.problem]
-    for text in table(run.rows):
+    rows = [row for run in runs for row in run.rows]
+    done = [row for row in rows if not row.problem]
+    for text in table(rows):
         print(text)
     if done:
-        _keep(data_folder, devices[0], run.learned())
+        learned = (run.learned() for run in runs)
+        _keep(data_folder, device, functools.reduce(Learned.with_news, learned))
     if done and options.plot is not None:
         _plot(options.plot, done)
     if cancelled:
         raise KeyboardInterrupt
     return 0 if done else 1
+
+
+def _turns(
+    device: DeviceConfig, swap: DeviceConfig | None, rungs: tuple[str, ...]
+) -> list[tuple[tuple[DeviceConfig, ...], Callable[[str], bool]]]:
+    """The devices of each run, and which rungs are measured in it. With the swap device only those
+    that take memory of it: the model could lie there otherwise."""
+    if swap is None:
+        return [((device,), lambda rung: True)]
+    alone = ((device,), lambda rung: not swaps(rung))
+    beside = ((device, swap), swaps)
+    return [turn for turn in (alone, beside) if not rungs or any(map(turn[1], rungs))]
 
 
 def table(rows: list[Row]) -> list[str]:
@@ -190,38 +210,49 @@ def _plot(target: Path, rows: list[Row]) -> None:
 
 
 class _Run:
-    """A runtime on one device, for as long as it takes; `rows` are those measured so far."""
+    """A runtime on the first of the devices, for as long as it takes; `rows` are those measured so
+    far. Another device only lends its memory."""
 
     def __init__(
-        self, catalogue: Catalogue, device: DeviceConfig, folder: Path, line: ProgressLine
+        self,
+        catalogue: Catalogue,
+        devices: tuple[DeviceConfig, ...],
+        folder: Path,
+        line: ProgressLine,
     ) -> None:
         self.rows: list[Row] = []
         self._log = logging.getLogger("workshop_gpu.cli")
         self._log.addHandler(logging.NullHandler())
         self._log.propagate = False
-        self._device = device
+        self._device = devices[0]
         self._line = line
-        self._runtime = Runtime(RuntimeSettings((device,), folder), catalogue, self._log)
+        self._runtime = Runtime(RuntimeSettings(devices, folder), catalogue, self._log)
 
     def learned(self) -> Learned:
         return self._runtime.learned()
 
     async def measure(
-        self, spec: ModelSpec, orders: list[GenerateParams], rungs: tuple[str, ...]
+        self,
+        spec: ModelSpec,
+        orders: list[GenerateParams],
+        rungs: tuple[str, ...],
+        takes: Callable[[str], bool],
     ) -> None:
-        """Each rung at each size: those that are named, or all that the model has. Raises
-        WorkshopError."""
+        """Each rung at each size: those that are named, or all that the model has; of these, those
+        that it takes. Raises WorkshopError."""
         self._line.show(f"starting a worker on {self._device.id}")
         async with self._runtime.running() as runtime:
             await runtime.catalogue_read()
             await self._ready()
             # The first load tells what its parts take, and so which rungs there are.
             self._line.show(f"loading {spec.id}")
+            first = AUTO if takes(AUTO) else next(rung.name for rung in RUNGS if takes(rung.name))
             with contextlib.suppress(WorkshopError):
-                await self._drawn(spec.id, orders[0], AUTO)
+                await self._drawn(spec.id, orders[0], first)
             for i, params in enumerate(orders):
                 there = {each.rung for each in self._rungs(spec.id, params)}
-                wanted = rungs or [rung.name for rung in RUNGS if rung.name in there]
+                named = rungs or [rung.name for rung in RUNGS if rung.name in there]
+                wanted = [rung for rung in named if takes(rung)]
                 for j, rung in enumerate(wanted):
                     count = f"({i * len(wanted) + j + 1} of {len(orders) * len(wanted)})"
                     self._line.show(f"{rung} at {params.width}x{params.height}", count)
@@ -241,7 +272,7 @@ class _Run:
         size = f"{params.width}x{params.height}"
         view = self._view(model, params, rung)
         if view is None:
-            problem = "needs another GPU" if _swaps(rung) else "this model has no such rung"
+            problem = "needs another GPU" if swaps(rung) else "this model has no such rung"
             return Row(rung, size, 0, 0, 0.0, 0.0, 0.0, problem=problem)
         try:
             await self._drawn(model, params, rung)  # the first warms up
@@ -263,7 +294,7 @@ class _Run:
 
     def _rungs(self, model: str, params: GenerateParams) -> tuple[RungView, ...]:
         size = params.width, params.height
-        return self._runtime.plan(model, *size, 1, params.steps, None).rungs
+        return self._runtime.plan(model, *size, 1, params.steps, self._device.id).rungs
 
     def _view(self, model: str, params: GenerateParams, rung: str) -> RungView | None:
         return next((each for each in self._rungs(model, params) if each.rung == rung), None)
@@ -276,8 +307,3 @@ class _Run:
         if view is not None and view.state is JobState.FAILED and view.error is not None:
             raise ReportedError(view.error)
         return record.seconds_s or 0.0
-
-
-def _swaps(name: str) -> bool:
-    rung = rung_named(name)
-    return rung is not None and rung.swaps

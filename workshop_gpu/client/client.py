@@ -189,6 +189,8 @@ class Client:
         place: int = 0,
         manner: str = "",
         compiled: bool | None = None,
+        placement: str = "",
+        profile: bool = False,
     ) -> JobHandle:
         """Ask for pictures and return at once; the arguments are those of `generate`.
 
@@ -223,6 +225,8 @@ class Client:
             compiled=compiled,
             strength=strength,
             loras=worn,
+            placement=check_prompt(placement, "placement"),
+            profile=bool(profile),
             id=uuid.uuid4().hex,
         )
         return self._handle(request, begins)
@@ -276,6 +280,8 @@ class Client:
         strength: float | None = None,
         mask: Picture | None = None,
         loras: Loras = None,
+        placement: str = "",
+        profile: bool = False,
         progress: bool = True,
     ) -> GeneratedImage | list[GeneratedImage]:
         """Make a picture, or a list of them where `images` is more than 1.
@@ -289,6 +295,10 @@ class Client:
         large as the start image, is white where it is drawn anew; the rest stays (default strength
         1). `loras` are put on, each with its scale from -2 to 2: {"ink": 0.8}, "ink:0.8", or "ink"
         for its default; `wg.models()` says which there are.
+
+        `placement`, for instructors: the rung on which the model has to be, such as "all-streamed".
+        With `profile` it is measured how each step's time is spent: `image.profile`. Such a job is
+        drawn alone.
         """
         handle = self.submit(
             prompt,
@@ -303,6 +313,8 @@ class Client:
             strength=strength,
             mask=mask,
             loras=loras,
+            placement=placement,
+            profile=profile,
         )
         made = wait_with_bar(handle, show=progress)
         return made[0] if images == 1 else made
@@ -322,6 +334,8 @@ class Client:
         strength: float | None = None,
         mask: Picture | None = None,
         loras: Loras = None,
+        placement: str = "",
+        profile: bool = False,
         progress: bool = True,
     ) -> GeneratedImage | list[GeneratedImage]:
         """As `generate`, while the event loop goes on: `image = await wg.agenerate("a star")`.
@@ -343,6 +357,8 @@ class Client:
             strength=strength,
             mask=mask,
             loras=loras,
+            placement=placement,
+            profile=profile,
         )
         made = await await_with_bar(await await_submission(submit), show=progress)
         return made[0] if images == 1 else made

@@ -11,16 +11,21 @@ from PIL import Image
 from PIL.PngImagePlugin import PngImageFile, PngInfo
 
 from workshop_gpu.client.errors import BadRequest
+from workshop_gpu.client.step_profile import StepTable, step_table
 
 Metadata = dict[str, Any]
 """prompt, negative_prompt, seed, steps, guidance, width, height, batch, place, manner, loras,
 compiled, model, versions, device, placement (unless all of the model was on the device),
-lora_sha256 (of the files of its LoRAs, where it has any)."""
+lora_sha256 (of the files of its LoRAs, where it has any), profile (where that was asked for: each
+step's copy_s, wait_s and compute_s)."""
 
 TEXT_CHUNK = "workshop_gpu"
 READABLE_CHUNK = "parameters"
 """The same for people and for other programs; it goes along and is never read here."""
 _EXIF_DESCRIPTION = 0x010E  # ImageDescription: the one text field that JPEG, WebP and TIFF share
+
+_NOT_MADE_SO = ("images", "profile")
+"""Parameters of the job that say nothing of how this picture was made."""
 
 Source = Image.Image | bytes | str | PathLike[str]
 
@@ -54,6 +59,12 @@ class GeneratedImage(PngImageFile):
     @property
     def model(self) -> str:
         return str(self.metadata.get("model", ""))
+
+    @property
+    def profile(self) -> StepTable:
+        """How each step's time was spent, of a picture that was drawn with `profile=True`: a list
+        that shows itself as a table."""
+        return step_table(self.metadata.get("profile"))
 
     @property
     def png_bytes(self) -> bytes:
@@ -121,9 +132,8 @@ def read_metadata(source: Source) -> Metadata:
     beside = record.get("metadata")
     if isinstance(beside, dict) and "placement" in beside:
         about["placement"] = beside["placement"]
-    if record.get("lora_sha256"):
-        about["lora_sha256"] = record["lora_sha256"]
-    return {**{name: params[name] for name in params if name != "images"}, **about}
+    about |= {name: record[name] for name in ("lora_sha256", "profile") if record.get(name)}
+    return {**{name: params[name] for name in params if name not in _NOT_MADE_SO}, **about}
 
 
 def _record_text(image: Image.Image) -> str:

@@ -60,9 +60,10 @@ class JobRecord(msgspec.Struct):
         Every job gets the model's own scheduler, so that it need not be named.
         """
         made = self.params
-        # A repeated picture is drawn as it was: by itself, or in a batch of its own likes.
+        # A repeated picture is drawn as it was: by itself, or in a batch of its own likes. One that
+        # is measured step by step is, so that its seconds are its own.
         repeats = made.batch > 1 or made.manner or made.compiled is not None
-        if made.images > 1 or repeats or made.start_image:
+        if made.images > 1 or repeats or made.start_image or made.profile:
             return ""
         # Some pipelines take "no negative prompt" for something else than an empty one.
         negative = "negative" if made.negative_prompt else ""

@@ -26,7 +26,7 @@ from workshop_gpu.worker.drawing import (
     draw,
 )
 from workshop_gpu.worker.failures import Cancelled, Outcome, Success, attempt
-from workshop_gpu.worker.images import ImageRecord, encode_png
+from workshop_gpu.worker.images import ImageRecord, StepProfile, encode_png
 from workshop_gpu.worker.inputs import Inputs, read_inputs
 from workshop_gpu.worker.link import Link
 from workshop_gpu.worker.loras import Loras, wanted_by
@@ -59,14 +59,13 @@ wakes the server and every client that watches, which slows a worker that shares
 class Drawn:
     """A job's PNG files; `batch` jobs were drawn in this time and with this working memory.
 
-    `steps` were measured where that was asked for. `loras` are ready for the model's next jobs.
+    `loras` are ready for the model's next jobs.
     """
 
     files: list[bytes]
     seconds_s: float
     peak_bytes: int
     batch: int
-    steps: tuple[protocol.StepProfile, ...] = ()
     compiled: bool = False
     loras: tuple[str, ...] = ()
 
@@ -81,13 +80,14 @@ def divided(members: Sequence[BatchMember], pipeline: Any) -> list[list[BatchMem
 
     Some pipelines take "no negative prompt" for something else than an empty one, so jobs with and
     without are never in one call. Neither are jobs with different LoRAs, nor one that repeats a
-    picture of an earlier batch, nor one that begins with a picture.
+    picture of an earlier batch, begins with a picture, or is measured step by step.
     """
     groups: dict[object, list[BatchMember]] = {}
     for number, member in enumerate(members):
         params = member.params
         key: object = number
-        alone = params.batch > 1 or params.compiled is not None or params.start_image
+        repeats = params.batch > 1 or params.compiled is not None
+        alone = repeats or params.start_image or params.profile
         if not alone and type(pipeline).__name__ in _OF_ONE_LENGTH:
             size = (params.width, params.height)
             loras = tuple(params.loras.items())
@@ -141,17 +141,15 @@ class Batch:
         tools: Tools,
         answer: Answer,
         *,
-        profile: bool = False,
         compiles: bool = False,
     ) -> None:
         self._open = {member.job: member for member in members}
         self._tools = tools
         self._link = tools.link
         self._answer_job = answer
-        self._profile = profile
+        self._profile = any(member.params.profile for member in members)
         self._compiled = compiles
         self._course: Course | None = None
-        self._steps: tuple[protocol.StepProfile, ...] = ()
 
     @property
     def phase(self) -> str:
@@ -184,7 +182,11 @@ class Batch:
             self._draw_all(model, previews, partial(record, lora_sha256=digests), started)
 
     def _draw_all(
-        self, model: OpenModel, previews: PreviewMap, record: MakeRecord, started: float
+        self,
+        model: OpenModel,
+        previews: PreviewMap,
+        record: Callable[..., ImageRecord],
+        started: float,
     ) -> None:
         sitters = self._seated(model, previews)
         together, device = len(sitters), self._tools.device
@@ -192,7 +194,8 @@ class Batch:
         while sitting := [sitters[job] for job in self._open]:
             for sitter, picture, params in self._drawn_once(model, sitting):
                 job = sitter.member.job
-                finished = attempt(partial(sitter.finish, model, picture, params, record))
+                known = partial(record, profile=self._profiles())
+                finished = attempt(partial(sitter.finish, model, picture, params, known))
                 attempt(partial(previews.learn, picture))  # a preview is never worth a picture
                 if not isinstance(finished, Success):
                     self._answer(job, finished)
@@ -203,7 +206,6 @@ class Batch:
                         seconds_s,
                         peak_bytes,
                         together,
-                        self._steps,
                         self._compiled,
                         self._tools.loras.kept(model),
                     )
@@ -274,11 +276,13 @@ class Batch:
         self._course = Course(model, self._tools.stager, careful=careful, profile=self._profile)
         drawing = self._tools.compiling.drawing(model, wanted, self._compiled)
         with suppress(NoTwin), drawing:
-            pictures = draw(model, wanted, on_step, self._course, inputs)
-            self._steps += self._course.profiles()
-            return pictures
+            return draw(model, wanted, on_step, self._course, inputs)
         self._compiled = False
         return self._called(model, wanted, on_step, careful, inputs)
+
+    def _profiles(self) -> tuple[StepProfile, ...]:
+        """How the time of the last call's steps was spent, where that was asked for."""
+        return self._course.profiles() if self._course is not None else ()
 
     def _pass_step(self, sitting: Sequence[_Sitter], step: Step) -> None:
         """A step that nobody is told of."""

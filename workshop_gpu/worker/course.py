@@ -16,9 +16,9 @@ from accelerate.utils import send_to_device
 
 from workshop_gpu.conductor.rungs import DENOISER, ENCODERS, VAE, role_of
 from workshop_gpu.worker.components import Component, OpenModel
+from workshop_gpu.worker.images import StepProfile
 from workshop_gpu.worker.metering import Meter
 from workshop_gpu.worker.placements import VISITORS, Home
-from workshop_gpu.worker.protocol import StepProfile
 from workshop_gpu.worker.staging import Stager
 
 ENCODE, DENOISE, DECODE = "encode", "denoise", "decode"

@@ -15,7 +15,7 @@ from workshop_gpu.worker.bus import bus_bytes_per_s
 from workshop_gpu.worker.compiling import Compiling
 from workshop_gpu.worker.devices import Device
 from workshop_gpu.worker.failures import Cancelled, Outcome, Success, attempt
-from workshop_gpu.worker.images import ImageRecord
+from workshop_gpu.worker.images import ImageRecord, StepProfile
 from workshop_gpu.worker.leaks import LeakCheck
 from workshop_gpu.worker.link import Link
 from workshop_gpu.worker.moving import Mover, give_back
@@ -85,7 +85,7 @@ class Engine:
             stager, loras = self._mover.stager, self._mover.loras
             tools = Tools(self._link, self._turns, self._device, stager, loras, self._compiling)
             answer = partial(self._answer, run.model)
-            batch = Batch(members, tools, answer, profile=run.profile, compiles=run.compiles)
+            batch = Batch(members, tools, answer, compiles=run.compiles)
             outcome = attempt(partial(self._draw, batch, run.model))
             if not isinstance(outcome, Success):
                 give_back(self._device)
@@ -107,6 +107,7 @@ class Engine:
         params: protocol.GenerateParams,
         metadata: dict[str, str],
         lora_sha256: dict[str, str],
+        profile: tuple[StepProfile, ...],
     ) -> ImageRecord:
         return ImageRecord(
             model=model,
@@ -115,6 +116,7 @@ class Engine:
             versions=self._versions,
             device=self._device.name,
             lora_sha256=lora_sha256,
+            profile=profile,
         )
 
     def _answer(self, model: str, job: str, outcome: Outcome[Drawn], phase: str = "") -> None:
@@ -125,7 +127,7 @@ class Engine:
                 self._link.send(
                     protocol.Done(
                         job, drawn.files, drawn.seconds_s, drawn.peak_bytes, memory, drawn.batch,
-                        drawn.steps, drawn.compiled, self._compiling.wants(model), drawn.loras,
+                        drawn.compiled, self._compiling.wants(model), drawn.loras,
                     )
                 )  # fmt: skip
             case Cancelled():

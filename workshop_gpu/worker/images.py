@@ -18,11 +18,24 @@ _COMPRESS_LEVEL = 3
 """zlib's 3: at 1024 x 1024 half the time of the default 6, and files a few per cent larger."""
 
 
+class StepProfile(msgspec.Struct, frozen=True):
+    """How one step's time was spent.
+
+    Copies run beside the computation: `wait_s` is what the device stood still for them. The rest
+    of the step is `compute_s`.
+    """
+
+    copy_s: float
+    wait_s: float
+    compute_s: float
+
+
 class ImageRecord(msgspec.Struct, frozen=True, kw_only=True):
     """How one picture was made: with these `params` (its own seed, one image) it is made again.
 
     Of those drawn in the same call it tells the number, and nothing of what others asked for.
-    `lora_sha256`: of the file of each LoRA that it was drawn with.
+    `lora_sha256`: of the file of each LoRA that it was drawn with. `profile` has the steps of its
+    call, where that was asked for.
     """
 
     model: str
@@ -31,6 +44,7 @@ class ImageRecord(msgspec.Struct, frozen=True, kw_only=True):
     versions: dict[str, str] = {}
     device: str = ""
     lora_sha256: dict[str, str] = {}
+    profile: tuple[StepProfile, ...] = ()
 
 
 def encode_png(image: Image.Image, record: ImageRecord) -> bytes:

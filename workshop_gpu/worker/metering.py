@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from workshop_gpu.worker.protocol import StepProfile
+from workshop_gpu.worker.images import StepProfile
 
 Mark = Callable[[], None]
 """Called where what is measured ends."""

@@ -162,6 +162,7 @@ def _pipeline_class(index: dict[str, Any]) -> Any:
             f"model_index.json asks for the pipeline {name}, which diffusers "
             f"{diffusers.__version__} does not have; code from a model's folder is never run"
         )
+    _check_text_to_image(found)
     return found
 
 
@@ -230,18 +231,19 @@ def _config_for_file(path: Path) -> Path:
 
 def _checked(pipeline: Any) -> Any:
     pipeline.set_progress_bar_config(disable=True)
-    _check_text_to_image(pipeline)
     return pipeline
 
 
-def _check_text_to_image(pipeline: Any) -> None:
-    parameters = inspect.signature(pipeline.__call__).parameters
-    name = type(pipeline).__name__
+def _check_text_to_image(pipeline_class: Any) -> None:
+    """Before anything of the model is read: what it is called with tells what it makes."""
+    parameters = inspect.signature(pipeline_class.__call__).parameters
+    name = pipeline_class.__name__
     if "prompt" not in parameters or "num_inference_steps" not in parameters:
         raise BadCheckpoint(f"{name} does not make pictures from a prompt")
     if "num_frames" in parameters:
         raise BadCheckpoint(f"{name} makes videos, which this version does not serve")
     for parameter in parameters.values():
+        known = parameter.name in ("self", "prompt")
         variadic = parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
-        if parameter.default is parameter.empty and not variadic and parameter.name != "prompt":
+        if parameter.default is parameter.empty and not variadic and not known:
             raise BadCheckpoint(f"{name} needs {parameter.name} besides a prompt")

@@ -56,7 +56,8 @@ class GenerateParams(msgspec.Struct, frozen=True, kw_only=True):
 
     With a `start_image` the picture begins with that one, of which `strength` (above 0, at most 1)
     says how much is drawn anew; with a `mask` too, only where that is white. Both are ids of
-    inputs: the SHA-256 of the files. `loras` are put on for it, each with its scale.
+    inputs: the SHA-256 of the files. `loras` are put on for it, each with its scale. With `profile`
+    it is measured how each step's time is spent, and the pictures' records tell.
     """
 
     prompt: str
@@ -75,6 +76,7 @@ class GenerateParams(msgspec.Struct, frozen=True, kw_only=True):
     strength: float = 1.0
     loras: dict[str, float] = {}
     compiled: bool | None = None
+    profile: bool = False
 
     @property
     def drawn_steps(self) -> int:
@@ -135,9 +137,8 @@ class Run(msgspec.Struct, frozen=True, tag="run"):
 
     `metadata` is written into every image beside the parameters. `others` are further jobs for
     this model, drawn in the same calls where they can be; each is answered for itself. One that
-    is cancelled is Stopped within a step, while the rest go on with the batch's memory. With
-    `profile`, Done tells how each step's time was spent. `compiles`: compiled blocks may be used
-    where they are ready, and made ready later.
+    is cancelled is Stopped within a step, while the rest go on with the batch's memory.
+    `compiles`: compiled blocks may be used where they are ready, and made ready later.
     """
 
     job: str
@@ -145,7 +146,6 @@ class Run(msgspec.Struct, frozen=True, tag="run"):
     params: GenerateParams
     metadata: dict[str, str] = {}
     others: tuple[BatchMember, ...] = ()
-    profile: bool = False
     inputs: InputFiles = InputFiles()
     lora_files: dict[str, str] = {}
     compiles: bool = False
@@ -331,24 +331,12 @@ class Progress(msgspec.Struct, frozen=True, tag="progress"):
     preview: bytes = b""
 
 
-class StepProfile(msgspec.Struct, frozen=True):
-    """How one step's time was spent.
-
-    Copies run beside the computation: `wait_s` is what the device stood still for them. The rest
-    of the step is `compute_s`.
-    """
-
-    copy_s: float
-    wait_s: float
-    compute_s: float
-
-
 class Done(msgspec.Struct, frozen=True, tag="done"):
     """The job's images as PNG files with their metadata, in order.
 
     `peak_bytes` is the working memory above what was allocated before the job, weights that came
     for a while included; 0: not measured. `batch` jobs were drawn in the same calls; seconds and
-    bytes are then those of all together. `steps` are told where the order asked for a profile.
+    bytes are then those of all together.
     `compiled`: with compiled blocks; `to_compile`: some blocks could be compiled for the next job.
     `loras` are ready for the model's next jobs.
     """
@@ -359,7 +347,6 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
     peak_bytes: int
     memory: Memory
     batch: int = 1
-    steps: tuple[StepProfile, ...] = ()
     compiled: bool = False
     to_compile: bool = False
     loras: tuple[str, ...] = ()
