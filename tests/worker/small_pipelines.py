@@ -12,19 +12,19 @@ def _clip(projected: bool, size: int = 32) -> Any:
 
     torch.manual_seed(size)
     config = CLIPTextConfig(
-        vocab_size=_tokenizer().vocab_size + 64,
+        vocab_size=tokenizer().vocab_size + 64,
         hidden_size=size,
         intermediate_size=2 * size,
         num_attention_heads=2,
         num_hidden_layers=2,
         max_position_embeddings=77,
         projection_dim=size,
-        eos_token_id=_tokenizer().eos_token_id,
+        eos_token_id=tokenizer().eos_token_id,
     )
     return (CLIPTextModelWithProjection if projected else CLIPTextModel)(config).eval()
 
 
-def _tokenizer() -> Any:
+def tokenizer() -> Any:
     from transformers import CLIPTokenizer
 
     return CLIPTokenizer.from_pretrained(str(ASSETS / "shapes" / "tokenizer"))
@@ -73,8 +73,8 @@ def save_sdxl(folder: Path) -> Path:
         vae=_vae(force_upcast=True),
         text_encoder=_clip(projected=False),
         text_encoder_2=_clip(projected=True),
-        tokenizer=_tokenizer(),
-        tokenizer_2=_tokenizer(),
+        tokenizer=tokenizer(),
+        tokenizer_2=tokenizer(),
         unet=unet,
         scheduler=EulerDiscreteScheduler(
             beta_start=0.00085, beta_end=0.012, beta_schedule="scaled_linear"
@@ -109,7 +109,7 @@ def save_flux(folder: Path) -> Path:
         vae=_vae(shift_factor=0.1, scaling_factor=0.5),
         text_encoder=_clip(projected=False),
         text_encoder_2=t5,
-        tokenizer=_tokenizer(),
+        tokenizer=tokenizer(),
         tokenizer_2=T5Tokenizer.from_pretrained(str(ASSETS / "shapes-dit/tokenizer_3")),
         transformer=transformer,
         scheduler=FlowMatchEulerDiscreteScheduler(),
@@ -137,7 +137,7 @@ def sd1() -> Any:
     return StableDiffusionPipeline(
         vae=_vae(),
         text_encoder=_clip(projected=False),
-        tokenizer=_tokenizer(),
+        tokenizer=tokenizer(),
         unet=unet,
         scheduler=PNDMScheduler(skip_prk_steps=True),
         safety_checker=None,
@@ -184,8 +184,8 @@ def save_sd3(folder: Path) -> Path:
         text_encoder=_clip(projected=True),
         text_encoder_2=_clip(projected=True, size=24),
         text_encoder_3=t5,
-        tokenizer=_tokenizer(),
-        tokenizer_2=_tokenizer(),
+        tokenizer=tokenizer(),
+        tokenizer_2=tokenizer(),
         tokenizer_3=T5Tokenizer.from_pretrained(str(ASSETS / "shapes-dit/tokenizer_3")),
         transformer=transformer,
         scheduler=FlowMatchEulerDiscreteScheduler(),
