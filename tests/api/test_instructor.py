@@ -164,7 +164,8 @@ def test_a_participant_has_a_limit_and_a_priority_of_their_own(server, person):
         assert (status, error["kind"], error["limit"]) == (429, "queue_full", 1)
         mine = person.submit()
         assert mine["position"] == 1
-        assert flood.get(f"api/jobs/{first['id']}")["position"] == 2
+        overtaken = flood.get(f"api/jobs/{first['id']}")
+        assert (overtaken["position"], overtaken["priority"]) == (2, "low")
         flood.http.delete(f"api/jobs/{first['id']}")
         person.http.delete(f"api/jobs/{mine['id']}")
 
@@ -202,6 +203,18 @@ def test_an_instructor_cancels_anybodys_job_and_it_is_noted(server, person):
         assert other.get(f"api/jobs/{job['id']}")["state"] == "cancelled"
     entry = audit(person)[0]
     assert (entry["action"], entry["subject"]) == ("cancelled a job", job["id"])
+
+
+def test_a_job_that_goes_before_others_or_says_where_its_model_is_placed_is_noted(person):
+    person.http.post("api/queue/pause").raise_for_status()
+    for asked in ({"priority": "urgent"}, {"placement": "resident"}, {"priority": "batch"}):
+        job = person.submit(**asked)
+        person.http.delete(f"api/jobs/{job['id']}").raise_for_status()
+    noted = [each for each in audit(person)[:5] if each["action"] == "submitted a job by right"]
+    assert [each["details"] for each in noted] == [
+        {"priority": "normal", "placement": "resident"},
+        {"priority": "urgent", "placement": ""},
+    ]
 
 
 def test_each_action_on_a_model_or_a_participant_is_noted(server, person):

@@ -95,6 +95,7 @@ def test_a_request_carries_all_options(client: Client, fake: FakeServer) -> None
         images=2,
         placement="all-streamed",
         profile=True,
+        priority="low",
     )
     (body,) = fake.bodies("POST jobs")
     assert re.fullmatch("[0-9a-f]{32}", body.pop("id"))
@@ -108,7 +109,7 @@ def test_a_request_carries_all_options(client: Client, fake: FakeServer) -> None
         "width": 128,
         "height": 96,
         "images": 2,
-        "priority": "normal",
+        "priority": "low",
         "batch": 1,
         "place": 0,
         "compiled": None,

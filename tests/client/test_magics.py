@@ -50,13 +50,14 @@ def test_generate_takes_the_cell_as_prompt_and_the_line_as_options(
     shell: InteractiveShell, fake: FakeServer
 ) -> None:
     line = '--model shapes --seed 7 --steps 20 --size 128x96 --guidance 2.5 --negative "a star"'
+    line += " --priority batch"
     image = shell.run_cell_magic("generate", line, "a red circle\n  on a blue background\n")
     assert isinstance(image, GeneratedImage)
     (body,) = fake.bodies("POST jobs")
     assert body["prompt"] == "a red circle on a blue background"
     assert (body["model"], body["seed"], body["steps"]) == ("shapes", 7, 20)
     assert (body["width"], body["height"], body["guidance"]) == (128, 96, 2.5)
-    assert body["negative_prompt"] == "a star"
+    assert (body["negative_prompt"], body["priority"]) == ("a star", "batch")
 
 
 def test_generate_can_give_the_picture_a_name(shell: InteractiveShell) -> None:

@@ -21,6 +21,7 @@ def words(state: str, model: Any = None, **changes: Any) -> Words:
         ({"position": 2, "expected_wait_s": 8.2}, "Position 2 in the queue, about 8 s"),
         ({"position": 3, "expected_wait_s": 200.0}, "Position 3 in the queue, about 3 min"),
         ({"position": 2}, "Position 2 in the queue"),
+        ({"position": 2, "priority": "low"}, "Position 2 in the queue (low priority)"),
         ({"position": 1, "expected_wait_s": 0.5}, "Next in the queue, any moment now"),
         (
             {"waiting_for": "load", "expected_wait_s": 9.0},

@@ -70,6 +70,9 @@ class JobsHandler(WorkshopHandler):
             record = await self.runtime.submit(
                 self.participant, spec.id, params, priority, request.id, request.placement
             )
+            if priority < Priority.NORMAL or request.placement:
+                what = {"priority": request.priority, "placement": request.placement}
+                await self.note("submitted a job by right", record.id, {**what})
         self.set_header("Location", f"{self.base_url}workshop-gpu/api/jobs/{record.id}")
         self.answer((await self.views()).job(record), status=201)
 

@@ -4,7 +4,7 @@ Times (`…_at`) are seconds since 1970, UTC. Bytes are integers. An unknown key
 an error, so that a mistyped option is never silently ignored.
 """
 
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
@@ -21,6 +21,7 @@ from workshop_gpu.conductor.errors import ErrorReport
 from workshop_gpu.conductor.states import JobState, SlotState
 
 PriorityName = Literal["urgent", "high", "normal", "low", "batch"]
+PRIORITIES: tuple[PriorityName, ...] = get_args(PriorityName)
 
 MAX_PROMPT_CHARACTERS = 5000
 
@@ -141,6 +142,8 @@ class Job(msgspec.Struct, frozen=True):
     """In words, how it went on after its GPU had run out of memory over it."""
     kernel: str | None = None
     """The kernel that asked for it, so that a page knows those of its own notebooks."""
+    priority: PriorityName = "normal"
+    """Its class in the queue: the participant's, or the job's own where that is later."""
 
 
 class Input(msgspec.Struct, frozen=True):

@@ -13,6 +13,7 @@ from workshop_gpu import __version__
 from workshop_gpu.api import holders, schemas
 from workshop_gpu.api import schemas_room as room
 from workshop_gpu.api.discretion import discreet, without_paths
+from workshop_gpu.api.rules import name_of
 from workshop_gpu.catalogue.files import LocalState
 from workshop_gpu.catalogue.loras import OfferedLora
 from workshop_gpu.catalogue.spec import ModelSpec
@@ -77,6 +78,7 @@ class Views:
             reason=self._words(view.reason) if view else "",
             went_on=view.went_on if view else "",
             kernel=self._kernel(record.participant, mine=mine),
+            priority=name_of(view.priority if view else record.priority),
         )
         if not (mine or self._viewer.admin):
             return msgspec.structs.replace(job, error=None)

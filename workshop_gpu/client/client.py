@@ -191,6 +191,7 @@ class Client:
         compiled: bool | None = None,
         placement: str = "",
         profile: bool = False,
+        priority: schemas.PriorityName = "normal",
     ) -> JobHandle:
         """Ask for pictures and return at once; the arguments are those of `generate`.
 
@@ -227,6 +228,7 @@ class Client:
             loras=worn,
             placement=check_prompt(placement, "placement"),
             profile=bool(profile),
+            priority=priority,
             id=uuid.uuid4().hex,
         )
         return self._handle(request, begins)
@@ -282,6 +284,7 @@ class Client:
         loras: Loras = None,
         placement: str = "",
         profile: bool = False,
+        priority: schemas.PriorityName = "normal",
         progress: bool = True,
     ) -> GeneratedImage | list[GeneratedImage]:
         """Make a picture, or a list of them where `images` is more than 1.
@@ -298,7 +301,8 @@ class Client:
 
         `placement`, for instructors: the rung on which the model has to be, such as "all-streamed".
         With `profile` it is measured how each step's time is spent: `image.profile`. Such a job is
-        drawn alone.
+        drawn alone. `priority` "low" or "batch" lets everybody else's jobs go first; "high" and
+        "urgent" are for instructors.
         """
         handle = self.submit(
             prompt,
@@ -315,6 +319,7 @@ class Client:
             loras=loras,
             placement=placement,
             profile=profile,
+            priority=priority,
         )
         made = wait_with_bar(handle, show=progress)
         return made[0] if images == 1 else made
@@ -336,6 +341,7 @@ class Client:
         loras: Loras = None,
         placement: str = "",
         profile: bool = False,
+        priority: schemas.PriorityName = "normal",
         progress: bool = True,
     ) -> GeneratedImage | list[GeneratedImage]:
         """As `generate`, while the event loop goes on: `image = await wg.agenerate("a star")`.
@@ -359,6 +365,7 @@ class Client:
             loras=loras,
             placement=placement,
             profile=profile,
+            priority=priority,
         )
         made = await await_with_bar(await await_submission(submit), show=progress)
         return made[0] if images == 1 else made
@@ -400,6 +407,7 @@ class Client:
         negative_prompt: str = "",
         start_image: Picture | None = None,
         mask: Picture | None = None,
+        priority: schemas.PriorityName = "normal",
         progress: bool = True,
     ) -> Grid:
         """A contact sheet of every combination: one value or a list for each of the first seven.
@@ -426,6 +434,7 @@ class Client:
                 negative_prompt=negative_prompt,
                 start_image=start_image,
                 mask=mask,
+                priority=priority,
             )
 
         grid.fill(submit, progress=progress)

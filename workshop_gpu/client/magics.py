@@ -13,6 +13,7 @@ from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments
 from IPython.display import display
 
+from workshop_gpu.api.schemas import PRIORITIES
 from workshop_gpu.client.holds import HeldModel
 from workshop_gpu.client.images import GeneratedImage
 from workshop_gpu.client.magic_words import Completion, filled_in, options_of
@@ -66,6 +67,7 @@ class WorkshopMagics(Magics):
     @argument("--strength", type=float, help="how much of it is drawn anew, up to 1")
     @argument("--mask", help="a picture of the same size, white where it is drawn anew")
     @argument("--lora", action="append", default=[], help="NAME:SCALE or NAME; may be repeated")
+    @argument("--priority", choices=PRIORITIES, default="normal", help="low: others go first")
     @argument("--into", help="a name for the picture (a list, if several), for later cells")
     @line_cell_magic
     def generate(self, line: str, cell: str | None = None) -> GeneratedImage | None:
@@ -95,6 +97,7 @@ class WorkshopMagics(Magics):
             strength=options.strength,
             mask=self._picture("--mask", options.mask),
             loras=options.lora,
+            priority=options.priority,
         )
         self._last = made[-1] if isinstance(made, list) else made
         if into is not None:

@@ -150,9 +150,12 @@ def _waiting_for(job: schemas.Job) -> str:
         return f"Waiting for room on the GPU for {name}{_place(job)}"
     if job.waiting_for == "device":
         return "Waiting for a GPU to be ready"
-    if job.position <= 1:
-        return "Next in the queue"
-    return f"Position {job.position} in the queue"
+    order = "Next" if job.position <= 1 else f"Position {job.position}"
+    return f"{order} in the queue{_class(job)}"
+
+
+def _class(job: schemas.Job) -> str:
+    return "" if job.priority == "normal" else f" ({job.priority} priority)"
 
 
 def _place(job: schemas.Job) -> str:

@@ -15,7 +15,6 @@ from workshop_gpu.client.tables import model_state
 from workshop_gpu.client.words import amount, describe_reservation
 
 Row = dict[str, Any]
-PRIORITIES = ["urgent", "high", "normal", "low", "batch"]
 _MOST_ACTIONS = 6
 
 
@@ -141,7 +140,7 @@ def _person(person: instructor.Participant, kernel: instructor.Kernel | None) ->
         "" if person.priority == "normal" else f"priority {person.priority}",
     ]
     limit = _field("Waiting jobs (0: none)", str(person.queue_limit), "number")
-    priority = _field("Class of their jobs", person.priority, "choice", PRIORITIES)
+    priority = _field("Class of their jobs", person.priority, "choice", [*schemas.PRIORITIES])
     restart = None
     if kernel is not None:
         losses = ", ".join(kernel.restart_loses)
