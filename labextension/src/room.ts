@@ -16,17 +16,17 @@ import type {
   StreamEvent
 } from './types';
 
-/** A job that waits, and when its expected wait was told (seconds since 1970). */
-export type Waiting = Job & { told_at: number };
+/** What was told with times in it, and when that was (seconds since 1970). */
+export type Told<T> = T & { told_at: number };
 
 export interface Room {
   me: Me;
   version: string;
   devices: Device[];
   models: Model[];
-  waiting: Waiting[];
+  waiting: Told<Job>[];
   running: Job[];
-  reservations: Reservation[];
+  reservations: Told<Reservation>[];
   paused: string;
   /** What does not work at present, models.toml included; the instructor is shown it. */
   problems: string[];
@@ -49,7 +49,7 @@ export function after(room: Room | null, event: StreamEvent, at: number): Room |
 }
 
 function fromSnapshot(status: Status, models: Model[], at: number): Room {
-  const { me, version, devices, running, reservations, paused, problems } = status;
+  const { me, version, devices, running, paused, problems } = status;
   return {
     me,
     version,
@@ -57,7 +57,7 @@ function fromSnapshot(status: Status, models: Model[], at: number): Room {
     models,
     waiting: status.waiting.map(job => ({ ...job, told_at: at })),
     running,
-    reservations,
+    reservations: status.reservations.map(each => ({ ...each, told_at: at })),
     paused,
     problems,
     news: status.news ?? [],
@@ -77,7 +77,7 @@ function applied(room: Room, event: StreamEvent, at: number): Room {
     case 'models':
       return { ...room, models: event.models, problems: event.problems };
     case 'reservation':
-      return withReservation(room, event.reservation, event.ended !== '');
+      return withReservation(room, { ...event.reservation, told_at: at }, event.ended !== '');
     case 'policy':
       return { ...room, paused: event.paused };
     case 'news':
@@ -119,7 +119,7 @@ function withSlot(room: Room, slot: Slot): Room {
   };
 }
 
-function withReservation(room: Room, reservation: Reservation, ended: boolean): Room {
+function withReservation(room: Room, reservation: Told<Reservation>, ended: boolean): Room {
   const reservations = ended
     ? room.reservations.filter(each => each.id !== reservation.id)
     : replaced(room.reservations, reservation);

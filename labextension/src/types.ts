@@ -102,6 +102,7 @@ export interface Reservation {
   expected_wait_s: number | null;
   expires_in_s: number | null;
   reason: string;
+  kernel?: string | null;
 }
 
 /** Something that happened, in the server's words. */

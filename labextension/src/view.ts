@@ -1,8 +1,8 @@
 /** What the panel shows of the room: bars with their legends, models, the queue. Pure. */
 
 import { amount, amountOf, span, startsIn, type Trans } from './format';
-import type { Room, Waiting } from './room';
-import type { Device, Holder, Job, Model, ModelState, Slot } from './types';
+import type { Room, Told } from './room';
+import type { Device, Holder, Job, Model, ModelState, Reservation, Slot } from './types';
 
 /** How a part of a bar is drawn; models have a colour each. */
 export type Look =
@@ -264,10 +264,11 @@ function modelWords(model: Model, slot: Slot | undefined, trans: Trans): string 
   return trans.__('not loaded (%1)', amount(model.bytes));
 }
 
-/** A job that runs or waits. */
+/** A job that runs or waits, or a reservation that waits. */
 export interface QueueLine {
   id: string;
   who: string;
+  /** The model; of a reservation, how much it is for and where. */
   model: string;
   words: string;
   /** Why it waits, or how it went on after its GPU had run out of memory. */
@@ -279,8 +280,8 @@ export interface QueueLine {
   progress: number | null;
 }
 
-/** Says whether a job is of the one who looks. */
-export type IsMine = (job: Job) => boolean;
+/** Says whether a job or a reservation is of the one who looks. */
+export type IsMine = (asked: Pick<Job, 'id' | 'mine' | 'kernel'>) => boolean;
 
 /** Who is served, then who waits, in their order. `now` in seconds since 1970. */
 export function queueLines(room: Room, isMine: IsMine, now: number, trans: Trans): QueueLine[] {
@@ -307,10 +308,33 @@ export function queueLines(room: Room, isMine: IsMine, now: number, trans: Trans
     place: job.position,
     progress: null
   }));
-  return [...running, ...waiting];
+  const reserving = room.reservations
+    .filter(each => each.state === 'waiting')
+    .map(each => ({
+      id: each.id,
+      who: each.participant,
+      model: trans.__('own code: %1', reservedWords(each, trans)),
+      words: startsIn(waitLeft(each, now), trans),
+      reason: each.reason,
+      mine: isMine(each),
+      running: false,
+      place: each.position,
+      progress: null
+    }));
+  // The place of a reservation is among the jobs: nothing behind it begins where it waits.
+  return [...running, ...[...reserving, ...waiting].sort((a, b) => a.place - b.place)];
 }
 
-function waitWords(job: Waiting, now: number, trans: Trans): string {
+/** How much of which GPU: "8.0 GB of cuda:0", "a whole GPU". */
+export function reservedWords(reservation: Reservation, trans: Trans): string {
+  const { size_bytes, device } = reservation;
+  if (size_bytes === null) {
+    return device ? trans.__('all of %1', device) : trans.__('a whole GPU');
+  }
+  return device ? trans.__('%1 of %2', amount(size_bytes), device) : amount(size_bytes);
+}
+
+function waitWords(job: Told<Job>, now: number, trans: Trans): string {
   switch (job.waiting_for) {
     case 'pause':
       return trans.__('paused');
@@ -323,10 +347,10 @@ function waitWords(job: Waiting, now: number, trans: Trans): string {
   }
 }
 
-function waitLeft(job: Waiting, now: number): number | null {
-  return job.expected_wait_s === null
+function waitLeft(asked: Told<Job | Reservation>, now: number): number | null {
+  return asked.expected_wait_s === null
     ? null
-    : Math.max(0, job.expected_wait_s - Math.max(0, now - job.told_at));
+    : Math.max(0, asked.expected_wait_s - Math.max(0, now - asked.told_at));
 }
 
 /** One line for the status bar: "GPU 61/80 GB · 3 waiting · you: in 20 s". */

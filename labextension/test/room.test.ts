@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { after, type Room } from '../src/room';
 import type { Job, StreamEvent } from '../src/types';
-import { device, job, model, slot, snapshot } from './made';
+import { device, job, model, reservation, slot, snapshot } from './made';
 
 const roomAfter = (...events: StreamEvent[]): Room => {
   const room = [snapshot(), ...events].reduce<Room | null>(
@@ -99,21 +99,9 @@ test('a snapshot replaces all that was known', () => {
 });
 
 test('a reservation is there until it has ended', () => {
-  const reservation = {
-    id: 'r',
-    participant: 'Ada',
-    mine: false,
-    device: 'cuda:0',
-    size_bytes: 1,
-    whole: false,
-    state: 'granted' as const,
-    position: 0,
-    expected_wait_s: null,
-    expires_in_s: 60,
-    reason: ''
-  };
-  const granted: StreamEvent = { event: 'reservation', reservation, ended: '' };
-  expect(roomAfter(granted, granted).reservations).toEqual([reservation]);
-  const ended: StreamEvent = { event: 'reservation', reservation, ended: 'given back' };
+  const one = reservation('r');
+  const granted: StreamEvent = { event: 'reservation', reservation: one, ended: '' };
+  expect(roomAfter(granted, granted).reservations).toEqual([{ ...one, told_at: 100 }]);
+  const ended: StreamEvent = { event: 'reservation', reservation: one, ended: 'given back' };
   expect(roomAfter(granted, ended).reservations).toEqual([]);
 });

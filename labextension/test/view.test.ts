@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import { bars, modelLines, queueLines, statusLine } from '../src/view';
-import { device, job, model, room, slot, trans } from './made';
+import { device, job, model, reservation, room, slot, trans } from './made';
 
 const nobody = () => false;
 const holders = [
@@ -89,19 +89,7 @@ describe('the bar', () => {
     expect(bars(room({ devices: [device({ state: 'lost' })] }), trans)[0]?.note).toContain(
       'not usable'
     );
-    const whole = {
-      id: 'r',
-      participant: 'Ada',
-      mine: false,
-      device: 'cuda:0',
-      size_bytes: null,
-      whole: true,
-      state: 'granted' as const,
-      position: 0,
-      expected_wait_s: null,
-      expires_in_s: null,
-      reason: ''
-    };
+    const whole = reservation('r', { size_bytes: null, whole: true, expires_in_s: null });
     expect(bars(room({ reservations: [whole] }), trans)[0]?.note).toBe('taken as a whole by Ada');
   });
 });
@@ -175,6 +163,44 @@ describe('the queue', () => {
       went_on,
       'Grace has 8.0 GB.'
     ]);
+  });
+
+  test('has the reservations that wait: whose, how much, where, and what for', () => {
+    const waits = {
+      participant: 'Grace',
+      kernel: 'k',
+      state: 'waiting' as const,
+      position: 2,
+      expected_wait_s: 30,
+      reason: 'what runs there finishes first'
+    };
+    const now = room({
+      running: [job('run', { state: 'running', position: 0 })],
+      waiting: [job('a'), job('b', { position: 2 })],
+      reservations: [reservation('has'), reservation('waits', waits)]
+    });
+    const lines = queueLines(now, asked => asked.kernel === 'k', 110, trans);
+    expect(lines.map(line => line.id)).toEqual(['run', 'a', 'waits', 'b']);
+    expect(lines[2]).toEqual({
+      id: 'waits',
+      who: 'Grace',
+      model: 'own code: 8.0 GB of cuda:0',
+      words: 'in 20 s',
+      reason: 'what runs there finishes first',
+      mine: true,
+      running: false,
+      place: 2,
+      progress: null
+    });
+  });
+
+  test.each([
+    [{ size_bytes: null, whole: true }, 'own code: all of cuda:0'],
+    [{ size_bytes: null, whole: true, device: null }, 'own code: a whole GPU'],
+    [{ device: null }, 'own code: 8.0 GB']
+  ])('a reservation of %j is for "%s"', (more, words) => {
+    const now = room({ reservations: [reservation('r', { state: 'waiting', ...more })] });
+    expect(queueLines(now, nobody, 100, trans)[0]).toMatchObject({ model: words, words: 'waits' });
   });
 
   test('a wait never goes below now, and a paused queue says so', () => {

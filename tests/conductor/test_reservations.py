@@ -7,6 +7,7 @@ from workshop_gpu.conductor import effects, events
 from workshop_gpu.conductor.conductor import Conductor, Settings
 from workshop_gpu.conductor.effects import ReservationView
 from workshop_gpu.conductor.errors import WorkshopError
+from workshop_gpu.conductor.people import with_names
 from workshop_gpu.conductor.states import Priority, ReservationState
 
 
@@ -39,6 +40,10 @@ def ends(room: Stage) -> list[str]:
         for each in room.said
         if isinstance(each, effects.AnnounceReservation) and each.ended
     ]
+
+
+def in_words(reason: str) -> str:
+    return with_names(reason, lambda participant: f"<{participant}>")
 
 
 # getting room
@@ -111,7 +116,7 @@ def test_jobs_that_find_no_room_beside_it_say_so() -> None:
     job = room.submit("a", "bob")
     told = room.job(job)
     assert told.waiting_for == "reservation"
-    assert told.reason == "20.0 GB are reserved on gpu0."
+    assert in_words(told.reason) == "<ada> has 20.0 GB of gpu0."
     room.tell(events.ReservationDropped("r"))
     assert room.order() == "load a"
 
@@ -186,10 +191,27 @@ def test_a_whole_gpu_drains_and_new_jobs_wait_with_the_reason() -> None:
     assert granted(room)
     assert room.free_gb() == 0
     assert room.job(waiting).waiting_for == "reservation"
-    assert room.job(waiting).reason == "gpu0 is reserved as a whole."
+    assert in_words(room.job(waiting).reason) == "<ada> has all of gpu0."
     room.tell(events.ReservationDropped("r"))
     room.settle()
     assert room.state(waiting) == "done"
+
+
+@pytest.mark.parametrize(("gb", "what"), [(60, "60.0 GB"), (None, "all")])
+def test_those_whom_a_waiting_reservation_keeps_out_read_who_waits_and_then_who_has_it(
+    gb: float | None, what: str
+) -> None:
+    room = stage()
+    room.load("a", "b")
+    room.submit("a", "bob")
+    room.tell(asked(gb))
+    waiting = room.submit("a", "cleo")
+    assert in_words(room.job(waiting).reason) == f"<ada> waits for {what} of gpu0."
+    told: list[effects.Effect] = []
+    while not granted(room):
+        told = room.answer()
+    (job,) = [each.job for each in told if isinstance(each, effects.AnnounceJob)]
+    assert (job.job, in_words(job.reason)) == (waiting, f"<ada> has {what} of gpu0.")
 
 
 def test_other_gpus_go_on_while_one_is_somebody_s() -> None:

@@ -277,6 +277,8 @@ class Reservation(msgspec.Struct, frozen=True):
     expires_in_s: float | None
     reason: str = ""
     """In words, what it waits for."""
+    kernel: str | None = None
+    """Whose code it is for: for its owner, pages and admins."""
 
 
 class Me(msgspec.Struct, frozen=True):

@@ -191,7 +191,7 @@ class StatusView:
             )
             for job in self.waiting
         ]
-        return [*running, *waiting, *map(_reservation_row, self.status.reservations)]
+        return [*running, *waiting, *map(reservation_row, self.status.reservations)]
 
     def _repr_html_(self) -> str:
         parts = [_device_html(device) for device in self.devices]
@@ -230,7 +230,8 @@ def _who(asked: schemas.Job | schemas.Reservation) -> str:
     return f"{asked.participant} (you)" if asked.mine else asked.participant
 
 
-def _reservation_row(reservation: schemas.Reservation) -> Row:
+def reservation_row(reservation: schemas.Reservation) -> Row:
+    """Place, who, what for, and how it stands."""
     words = describe_reservation(reservation)
     waits = reservation.state == "waiting"
     place = str(reservation.position or "") if waits else "has"
