@@ -48,6 +48,10 @@ export interface Device {
   free_bytes: number;
   holders: Holder[];
   slots: Slot[];
+  /** Why it does not work. */
+  reason?: string;
+  /** How often one that is lost is tried again; null: never. */
+  retry_s?: number | null;
 }
 
 export interface Job {

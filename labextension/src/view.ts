@@ -77,11 +77,14 @@ export function bars(room: Room, trans: Trans): Bar[] {
 }
 
 function deviceNote(device: Device, room: Room, trans: Trans): string {
+  const { reason } = device;
   if (device.state === 'starting') {
-    return trans.__('starting …');
+    return reason ? trans.__('being started again (%1)', reason) : trans.__('starting …');
   }
   if (device.state === 'lost') {
-    return trans.__('not usable: its worker could not be started; look at its log');
+    const again = device.retry_s ? trans.__('tried again every %1', span(device.retry_s)) : '';
+    const lost = trans.__('taken out: %1', reason || trans.__('look at the log of its worker'));
+    return [lost, again].filter(Boolean).join('; ');
   }
   const owner = room.reservations.find(
     each => each.whole && each.state === 'granted' && each.device === device.id

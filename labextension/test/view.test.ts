@@ -85,10 +85,19 @@ describe('the bar', () => {
     expect(bar?.parts.map(part => part.share)).toEqual([1, 0]);
   });
 
-  test('a GPU that is lost, or taken as a whole, says so', () => {
-    expect(bars(room({ devices: [device({ state: 'lost' })] }), trans)[0]?.note).toContain(
-      'not usable'
-    );
+  test.each([
+    [{ state: 'starting', reason: '' }, 'starting …'],
+    [{ state: 'starting', reason: 'killed' }, 'being started again (killed)'],
+    [
+      { state: 'lost', reason: 'the driver reported Xid 79', retry_s: 60 },
+      'taken out: the driver reported Xid 79; tried again every 60 s'
+    ],
+    [{ state: 'lost', reason: 'no driver', retry_s: null }, 'taken out: no driver']
+  ])('a GPU that is %j says "%s"', (more, note) => {
+    expect(bars(room({ devices: [device(more)] }), trans)[0]?.note).toBe(note);
+  });
+
+  test('a GPU that is taken as a whole says so', () => {
     const whole = reservation('r', { size_bytes: null, whole: true, expires_in_s: null });
     expect(bars(room({ reservations: [whole] }), trans)[0]?.note).toBe('taken as a whole by Ada');
   });

@@ -3,11 +3,13 @@
 from html.parser import HTMLParser
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.client.fakes import a_job, a_model, a_slot
 from workshop_gpu.api import schemas
 from workshop_gpu.client.tables import ModelTable, StatusView, model_state
+from workshop_gpu.client.widgets.status_view import status_view
 from workshop_gpu.conductor.effects import Holder
 from workshop_gpu.conductor.errors import ErrorReport
 
@@ -167,6 +169,31 @@ def test_the_status_shows_who_holds_the_memory_and_who_waits() -> None:
 def test_an_empty_queue_and_a_server_without_gpus_are_said() -> None:
     assert "Nobody waits" in StatusView(a_status())._repr_html_()
     assert "no GPU" in StatusView(a_status(devices=[]))._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "retry_s", "words"),
+    [
+        ("starting", "", None, "its worker is starting"),
+        ("starting", "killed", None, "its worker is being started again (killed)"),
+        ("lost", "no driver", None, "cannot be used (no driver)"),
+        (
+            "lost",
+            f"Xid {MARKUP}",
+            60.0,
+            f"cannot be used (Xid {MARKUP}); it is tried again every 60 s",
+        ),
+    ],
+)
+def test_a_gpu_that_does_not_work_says_why_and_whether_it_is_tried_again(
+    state: str, reason: str, retry_s: float | None, words: str
+) -> None:
+    (card,) = a_status().devices
+    lost = msgspec.structs.replace(card, state=state, reason=reason, retry_s=retry_s)
+    status = StatusView(a_status(devices=[lost]))
+    for shown in (repr(status), text_of(status._repr_html_())):
+        assert f"cuda:0 (A card): {words}" in shown.replace("|", "")
+    assert status_view(status.status)["devices"][0]["state"] == words
 
 
 def test_names_are_text_and_never_markup() -> None:

@@ -150,9 +150,21 @@ def test_a_worker_that_ends_and_comes_back_is_told_and_its_first_start_is_not():
     watched.room.die()
     changes = [each for each in watched.news() if isinstance(each, DeviceChanged)]
     assert [each.state for each in changes] == [DeviceState.STARTING]
+    assert words(changes[0]) == "The worker of gpu0 is being started again (killed)"
     watched.room.tell(events.DeviceReady("gpu0", 80 * GB, 0))
     changes = [each for each in watched.news() if isinstance(each, DeviceChanged)]
     assert [words(each) for each in changes] == ["gpu0 works again"]
+
+
+def test_a_device_that_is_given_up_is_told_with_the_reason_and_whether_it_is_tried_again():
+    watched = Watched(stage(devices=("gpu0", "gpu1")))
+    watched.room.tell(events.DeviceGone("gpu0", "the driver reported Xid 79", 60.0))
+    watched.room.tell(events.DeviceGone("gpu1", "it is no longer there"))
+    changes = [each for each in watched.news() if isinstance(each, DeviceChanged)]
+    assert [words(each) for each in changes] == [
+        "gpu0 cannot be used (the driver reported Xid 79); it is tried again every 60 s",
+        "gpu1 cannot be used (it is no longer there)",
+    ]
 
 
 def test_rules_are_told_as_they_change():

@@ -286,6 +286,8 @@ class Views:
             free_bytes=view.free_bytes,
             holders=holders.named(view.holders, notebooks, self._owner),
             slots=[slot for slot in slots if slot.device == view.device],
+            reason=self._words(view.reason),
+            retry_s=view.retry_s,
         )
 
     def _owner(self, kind: str, name: str) -> str | None:

@@ -94,6 +94,23 @@ def slot_extras(slot: schemas.Slot) -> str:
     return ", ".join(filter(None, (where, compiled, with_loras)))
 
 
+def device_words(device: schemas.Device) -> str:
+    """What a device does that does not work, and why; "" for one that works."""
+    because = f" ({device.reason})" if device.reason else ""
+    match device.state:
+        case "ready":
+            return ""
+        case "lost" if device.retry_s is None:
+            return f"cannot be used{because}"
+        case "lost":
+            return f"cannot be used{because}; it is tried again every {device.retry_s:.0f} s"
+        case "starting":
+            starts = "being started again" if because else "starting"
+            return f"its worker is {starts}{because}"
+        case other:
+            return f"{other}{because}"
+
+
 class ModelTable(Sequence[schemas.Model]):
     """The catalogue: a list of models that also takes an id (`wg.models()["shapes"]`)."""
 
@@ -254,7 +271,7 @@ def _in_brackets(part: Holder, extras: dict[str, str]) -> str:
 
 def _device_line(device: schemas.Device) -> str:
     if device.state != "ready":
-        return f"{device.id} ({device.name}): {device.state}"
+        return f"{device.id} ({device.name}): {device_words(device)}"
     free = f"{amount(max(0, device.free_bytes))} of {amount(device.total_bytes)} free"
     return f"{device.id} ({device.name}): {free}"
 
