@@ -81,7 +81,16 @@ def test_an_instructor_takes_anybodys_away(server, kernel, ready):
     with kernel.person() as notebook:
         reserved = reserve(notebook)
         assert ready.http.delete(f"api/reservations/{reserved['id']}").status_code == 204
-        assert notebook.refused("GET", f"api/reservations/{reserved['id']}")[0] == 410
+        status, error = notebook.refused("GET", f"api/reservations/{reserved['id']}")
+        assert (status, error["kind"]) == (410, "reservation_ended")
+        assert "has ended: the instructor ended it." in error["message"]
+        who, news = reserved["participant"], ready.get("api/status")["news"]
+        texts = [each["text"] for each in news if each["kind"] == "reservation"]
+        assert texts[0] == f"The instructor took 1 MB of {reserved['device']} away from {who}"
+        given_back = reserve(notebook)
+        assert notebook.http.delete(f"api/reservations/{given_back['id']}").status_code == 204
+        newest = ready.get("api/status")["news"][0]["text"]
+        assert newest == f"{who} gave back 1 MB of {given_back['device']}"
     assert ready.get("api/audit")["entries"][0]["action"] == "ended a reservation"
 
 

@@ -42,6 +42,13 @@ def ends(room: Stage) -> list[str]:
     ]
 
 
+def read(room: Stage, name: str) -> str:
+    """What who looks at one that has ended reads first."""
+    with pytest.raises(WorkshopError) as caught:
+        view(room, name)
+    return caught.value.message.split(" Its room")[0]
+
+
 def in_words(reason: str) -> str:
     return with_names(reason, lambda participant: f"<{participant}>")
 
@@ -272,7 +279,7 @@ def test_it_ends_with_its_kernel_its_time_or_by_hand(gb: float | None) -> None:
     room.later(30.0)
     room.tell(asked(gb, name="r3"))
     room.tell(events.ReservationDropped("r3"))
-    assert ends(room) == ["the kernel ended", "its time was over", "dropped"]
+    assert ends(room) == ["the kernel ended", "its time was over", "given back"]
     assert room.free_gb() == 79
     room.submit("a")
     assert room.order() == "load a"
@@ -385,6 +392,33 @@ def test_another_kernel_cannot_renew_it_and_one_that_ended_stays_so() -> None:
     room.tell(events.ReservationDropped("r"))
     renewed = events.ReservationRenewed("r", "kernel-ada", 600.0)
     assert room.refused(renewed).kind == "reservation_ended"
+
+
+def test_its_owner_reads_why_it_ended_however_that_came() -> None:
+    room = stage(devices=("gpu0", "gpu1"))
+    room.tell(asked(name="r1"))
+    room.tell(events.ReservationDropped("r1", events.TAKEN_AWAY))
+    room.tell(asked(name="r2", ttl_s=30.0))
+    room.now += 30.0
+    overdue = read(room, "r2")
+    room.later(1.0)
+    assert read(room, "r2") == overdue
+    room.tell(asked(name="r3", device="gpu1"))
+    room.tell(events.DeviceGone("gpu1", "no driver"))
+    assert [read(room, name) for name in ("r1", "r2", "r3")] == [
+        "The reservation has ended: the instructor ended it.",
+        "The reservation has ended: its time was over.",
+        "The reservation has ended: the GPU is gone (no driver).",
+    ]
+
+
+def test_one_that_waits_reads_that_no_gpu_turned_out_to_have_so_much() -> None:
+    room = Stage(Conductor(Settings(), ("gpu0",)))
+    room.tell(events.CatalogueChanged((model("a"),)))
+    room.tell(asked(60))
+    room.ready(gb=40.0)
+    assert ends(room) == ["no GPU here has so much memory"]
+    assert read(room, "r") == "The reservation has ended: no GPU here has so much memory."
 
 
 def test_nobody_has_more_than_a_few() -> None:

@@ -1,5 +1,6 @@
 """What happened: from announcements to facts, to words."""
 
+import pytest
 from msgspec.structs import replace
 
 from tests.conductor.laddered import laddered, loaded, ordered
@@ -181,7 +182,15 @@ def test_rules_are_told_as_they_change():
     assert happenings.see(effects.AnnouncePolicy(policy), 0.0) == []
 
 
-def test_a_reservation_is_told_when_it_is_granted_and_over_not_when_renewed():
+@pytest.mark.parametrize(
+    ("why", "said"),
+    [
+        (events.GIVEN_BACK, "faces gave back 8.0 GB of gpu0"),
+        (events.TAKEN_AWAY, "The instructor took 8.0 GB of gpu0 away from faces"),
+        ("its time was over", "faces no longer has 8.0 GB of gpu0 (its time was over)"),
+    ],
+)
+def test_a_reservation_is_told_when_it_is_granted_and_over_not_when_renewed(why, said):
     happenings = Happenings(Policy())
     view = effects.ReservationView(
         "r", "ann", "k", None, 8 * GB, ReservationState.WAITING, 1, None, 60.0
@@ -191,8 +200,8 @@ def test_a_reservation_is_told_when_it_is_granted_and_over_not_when_renewed():
     (first,) = happenings.see(effects.AnnounceReservation(granted), 0.0)
     assert words(first) == "faces has 8.0 GB of gpu0 for code of their own"
     assert happenings.see(effects.AnnounceReservation(granted), 0.0) == []
-    (last,) = happenings.see(effects.AnnounceReservation(granted, "given back"), 0.0)
-    assert words(last) == "faces gave back 8.0 GB of gpu0 (given back)"
+    (last,) = happenings.see(effects.AnnounceReservation(granted, why), 0.0)
+    assert words(last) == said
     assert happenings.see(effects.AnnounceReservation(view, "given up"), 0.0) == []
 
 

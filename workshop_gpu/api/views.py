@@ -326,7 +326,7 @@ class Views:
                 return schemas.HoldEvent(hold_of(hold), ended) if mine else None
             case effects.AnnounceReservation(reservation, ended):
                 told = self.reservation(reservation, ended=bool(ended))
-                return schemas.ReservationEvent(told, ended)
+                return schemas.ReservationEvent(told, self._words(ended))
             case effects.AnnouncePolicy(policy):
                 return schemas.PolicyEvent(policy.paused, policy.patience_s, policy.queue_limit)
             case effects.AnnounceWaits(waits_s):

@@ -288,6 +288,8 @@ class Reservation:
     expires_s: float
     state: ReservationState = ReservationState.WAITING
     device: str | None = None
+    ended: str = ""
+    """Why it is over."""
 
     @property
     def clears(self) -> bool:

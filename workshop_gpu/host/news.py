@@ -7,6 +7,7 @@ from collections.abc import Callable
 import msgspec
 
 from workshop_gpu.conductor.errors import gigabytes
+from workshop_gpu.conductor.events import GIVEN_BACK, TAKEN_AWAY
 from workshop_gpu.conductor.rungs import RESIDENT
 from workshop_gpu.conductor.states import DeviceState
 from workshop_gpu.conductor.stepping import words_of
@@ -75,8 +76,12 @@ def in_words(happening: Happening, name_of: Callable[[str], str]) -> str:
         case Reserved(_, participant, device, size_bytes, ended):
             what = "all" if size_bytes is None else gigabytes(size_bytes)
             who = name_of(participant)
+            if ended == TAKEN_AWAY:
+                return f"The instructor took {what} of {device} away from {who}"
+            if ended == GIVEN_BACK:
+                return f"{who} gave back {what} of {device}"
             if ended:
-                return f"{who} gave back {what} of {device} ({ended})"
+                return f"{who} no longer has {what} of {device} ({ended})"
             return f"{who} has {what} of {device} for code of their own"
         case QueuePaused(reason):
             return f"The queue is paused: {reason}" if reason else "The queue goes on"
