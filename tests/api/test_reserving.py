@@ -94,6 +94,29 @@ def test_an_instructor_takes_anybodys_away(server, kernel, ready):
     assert ready.get("api/audit")["entries"][0]["action"] == "ended a reservation"
 
 
+def test_the_instructor_reads_how_much_a_whole_gpu_is_and_what_waits_counts_as_nothing(
+    kernel, ready
+):
+    (device,) = ready.get("api/status")["devices"]
+
+    def reserved_bytes(listed, name):
+        return next(each for each in ready.get(f"api/{listed}")[listed] if each["name"] == name)[
+            "reserved_bytes"
+        ]
+
+    with kernel.person() as notebook:
+        whole = reserve(notebook, None)
+        path = f"api/reservations/{whole['id']}"
+        ready.until(lambda event: notebook.get(path)["state"] == "granted")
+        behind = reserve(notebook, 1_000_000)
+        assert behind["state"] == "waiting"
+        for listed in ("participants", "kernels"):
+            assert reserved_bytes(listed, whole["participant"]) == device["total_bytes"] > 0
+        for each in (behind, whole):
+            notebook.http.delete(f"api/reservations/{each['id']}")
+        assert reserved_bytes("participants", whole["participant"]) == 0
+
+
 def test_one_may_have_so_many(ready):
     reserved = [reserve(ready) for _ in range(4)]
     status, error = ready.refused("POST", "api/reservations", json={"size_bytes": 1})
