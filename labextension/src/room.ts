@@ -53,8 +53,8 @@ function fromSnapshot(status: Status, models: Model[], at: number): Room {
   return {
     me,
     version,
-    devices,
-    models,
+    devices: devices.map(each => dated(each, at)),
+    models: models.map(each => dated(each, at)),
     waiting: status.waiting.map(job => ({ ...job, told_at: at })),
     running,
     reservations: status.reservations.map(each => ({ ...each, told_at: at })),
@@ -71,11 +71,15 @@ function applied(room: Room, event: StreamEvent, at: number): Room {
     case 'job':
       return withJob(room, event.job, at);
     case 'slot':
-      return withSlot(room, event.slot);
+      return withSlot(room, { ...event.slot, told_at: at });
     case 'device':
-      return { ...room, devices: replaced(room.devices, event.device) };
+      return { ...room, devices: replaced(room.devices, dated(event.device, at)) };
     case 'models':
-      return { ...room, models: event.models, problems: event.problems };
+      return {
+        ...room,
+        models: event.models.map(each => dated(each, at)),
+        problems: event.problems
+      };
     case 'reservation':
       return withReservation(room, { ...event.reservation, told_at: at }, event.ended !== '');
     case 'policy':
@@ -89,6 +93,11 @@ function applied(room: Room, event: StreamEvent, at: number): Room {
     default:
       return room;
   }
+}
+
+/** A GPU or a model, each of its slots with when it was told. */
+function dated<T extends { slots: Slot[] }>(one: T, at: number): T {
+  return { ...one, slots: one.slots.map(slot => ({ ...slot, told_at: at })) };
 }
 
 function withJob(room: Room, job: Job, at: number): Room {

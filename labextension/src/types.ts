@@ -38,6 +38,8 @@ export interface Slot {
   loras?: string[];
   /** How fast its load goes; 0: nobody knows. */
   bytes_per_s?: number;
+  /** When the panel was told (seconds since 1970): an idle slot grows older without news. */
+  told_at?: number;
 }
 
 export interface Device {

@@ -42,14 +42,14 @@ const EVERYTHING = 'everything on the GPU';
 const BEST_FIRST: SlotState[] = ['ready', 'loading', 'leaving', 'failed'];
 type SlotState = Slot['state'];
 
-/** One bar for each GPU. */
-export function bars(room: Room, trans: Trans): Bar[] {
+/** One bar for each GPU. `now` in seconds since 1970. */
+export function bars(room: Room, now: number, trans: Trans): Bar[] {
   return room.devices.map(device => {
     const order = (holder: Holder) => room.models.findIndex(model => model.id === holder.name);
     const parts = device.holders
       .filter(holder => holder.bytes > 0)
       .sort((a, b) => order(a) - order(b))
-      .map((holder, i) => partOf(holder, i, device, room, trans))
+      .map((holder, i) => partOf(holder, i, device, room, now, trans))
       .sort((a, b) => rank(a.look) - rank(b.look));
     parts.push({
       key: 'free',
@@ -92,7 +92,14 @@ function deviceNote(device: Device, room: Room, trans: Trans): string {
   return owner ? trans.__('taken as a whole by %1', owner.participant) : '';
 }
 
-function partOf(holder: Holder, i: number, device: Device, room: Room, trans: Trans): Part {
+function partOf(
+  holder: Holder,
+  i: number,
+  device: Device,
+  room: Room,
+  now: number,
+  trans: Trans
+): Part {
   const part = {
     key: `${holder.kind}-${holder.name}-${i}`,
     bytes: holder.bytes,
@@ -111,7 +118,7 @@ function partOf(holder: Holder, i: number, device: Device, room: Room, trans: Tr
         ...part,
         look: lookOf(index),
         label: room.models[index]?.title ?? holder.name,
-        detail: slotWords(slot, trans),
+        detail: slotWords(slot, now, trans),
         progress: progressOf(slot)
       };
     }
@@ -170,7 +177,7 @@ function loadWords(slot: Slot, trans: Trans): string {
 }
 
 /** What a slot does, in words. */
-export function slotWords(slot: Slot, trans: Trans): string {
+export function slotWords(slot: Slot, now: number, trans: Trans): string {
   switch (slot.state) {
     case 'loading':
       return loadWords(slot, trans);
@@ -189,7 +196,8 @@ export function slotWords(slot: Slot, trans: Trans): string {
         : slot.holds
           ? trans._n('held by %1 notebook', 'held by %1 notebooks', slot.holds, slot.holds)
           : '';
-      const idle = slot.idle_s >= 60 ? trans.__('idle for %1', span(slot.idle_s)) : '';
+      const idle_s = slot.idle_s + passed(slot.told_at ?? now, now);
+      const idle = idle_s >= 60 ? trans.__('idle for %1', span(idle_s)) : '';
       const state = [trans.__('ready'), kept, idle].filter(Boolean).join(', ');
       return [state, ...extras(slot, trans)].join(' · ');
     }
@@ -223,8 +231,8 @@ export interface ModelLine {
   model: Model;
 }
 
-/** All models, as the catalogue orders them. */
-export function modelLines(room: Room, trans: Trans): ModelLine[] {
+/** All models, as the catalogue orders them. `now` in seconds since 1970. */
+export function modelLines(room: Room, now: number, trans: Trans): ModelLine[] {
   return room.models.map((model, index) => {
     const slot = bestSlot(model);
     const downloading = !slot && model.state === 'downloading';
@@ -234,7 +242,7 @@ export function modelLines(room: Room, trans: Trans): ModelLine[] {
       title: model.title,
       look: lookOf(index),
       state,
-      words: modelWords(model, slot, trans),
+      words: modelWords(model, slot, now, trans),
       bytes: slot?.bytes ?? model.bytes,
       progress:
         downloading && model.total_bytes
@@ -251,7 +259,7 @@ function bestSlot(model: Model): Slot | undefined {
   return BEST_FIRST.map(state => model.slots.find(slot => slot.state === state)).find(Boolean);
 }
 
-function modelWords(model: Model, slot: Slot | undefined, trans: Trans): string {
+function modelWords(model: Model, slot: Slot | undefined, now: number, trans: Trans): string {
   if (model.problem) {
     return model.problem;
   }
@@ -259,7 +267,7 @@ function modelWords(model: Model, slot: Slot | undefined, trans: Trans): string 
     return trans.__('not offered: %1', model.reason);
   }
   if (slot) {
-    return slotWords(slot, trans);
+    return slotWords(slot, now, trans);
   }
   if (model.state === 'downloading') {
     return trans.__('downloading, %1', amountOf(model.done_bytes, model.total_bytes));
@@ -353,7 +361,12 @@ function waitWords(job: Told<Job>, now: number, trans: Trans): string {
 function waitLeft(asked: Told<Job | Reservation>, now: number): number | null {
   return asked.expected_wait_s === null
     ? null
-    : Math.max(0, asked.expected_wait_s - Math.max(0, now - asked.told_at));
+    : Math.max(0, asked.expected_wait_s - passed(asked.told_at, now));
+}
+
+/** The seconds since something was told; clocks may be set back. */
+function passed(told_at: number, now: number): number {
+  return Math.max(0, now - told_at);
 }
 
 /** One line for the status bar: "GPU 61/80 GB · 3 waiting · you: in 20 s". */

@@ -33,8 +33,8 @@ test.each(['done', 'failed', 'cancelled'] as const)('a job that is %s is gone', 
 test('a slot is kept with its GPU and its model, until it is absent', () => {
   const loading = slot({ state: 'loading', done_bytes: 1, total_bytes: 4 });
   const room = roomAfter({ event: 'slot', slot: loading, freed_bytes: 0, why: '' });
-  expect(room.devices[0]?.slots).toEqual([loading]);
-  expect(room.models[0]?.slots).toEqual([loading]);
+  expect(room.devices[0]?.slots).toEqual([{ ...loading, told_at: 100 }]);
+  expect(room.models[0]?.slots).toEqual([{ ...loading, told_at: 100 }]);
   const gone = after(
     room,
     { event: 'slot', slot: slot({ state: 'absent' }), freed_bytes: 5, why: '' },

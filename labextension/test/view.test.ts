@@ -1,4 +1,6 @@
 import { describe, expect, test } from 'vitest';
+import { after, type Room } from '../src/room';
+import type { StreamEvent } from '../src/types';
 import { bars, modelLines, queueLines, statusLine } from '../src/view';
 import { device, job, model, reservation, room, slot, trans } from './made';
 
@@ -22,7 +24,7 @@ const full = () => room({ devices: [device({ holders, slots })] });
 
 describe('the bar', () => {
   test('names every byte once, models in front and what is free at the end', () => {
-    const [bar] = bars(full(), trans);
+    const [bar] = bars(full(), 100, trans);
     expect(bar?.parts.map(part => part.label)).toEqual([
       'SD',
       'TURBO',
@@ -50,13 +52,15 @@ describe('the bar', () => {
         })
       ]
     });
-    const looks = bars(two, trans).map(bar => bar.parts.find(part => part.label === 'TURBO')?.look);
-    const listed = modelLines(two, trans).find(line => line.id === 'turbo')?.look;
+    const looks = bars(two, 100, trans).map(
+      bar => bar.parts.find(part => part.label === 'TURBO')?.look
+    );
+    const listed = modelLines(two, 100, trans).find(line => line.id === 'turbo')?.look;
     expect(looks).toEqual([listed, listed]);
   });
 
   test('a model that loads shows how far it is', () => {
-    const part = bars(full(), trans)[0]?.parts.find(each => each.label === 'TURBO');
+    const part = bars(full(), 100, trans)[0]?.parts.find(each => each.label === 'TURBO');
     expect(part?.progress).toBe(0.25);
     expect(part?.detail).toBe('loading, 5/20 GB');
   });
@@ -69,8 +73,10 @@ describe('the bar', () => {
       model('turbo', { slots })
     ]);
     const expected = 'loading, 3/27 GB, 12.1 GB/s, 2 s left';
-    expect(modelLines(now, trans)[1]?.words).toBe(expected);
-    expect(bars(now, trans)[0]?.parts.find(part => part.label === 'TURBO')?.detail).toBe(expected);
+    expect(modelLines(now, 100, trans)[1]?.words).toBe(expected);
+    expect(bars(now, 100, trans)[0]?.parts.find(part => part.label === 'TURBO')?.detail).toBe(
+      expected
+    );
   });
 
   test('more bytes held than there are make no bar longer than its box', () => {
@@ -80,6 +86,7 @@ describe('the bar', () => {
           device({ free_bytes: -10e9, holders: [{ kind: 'foreign', name: 'x', bytes: 90e9 }] })
         ]
       }),
+      100,
       trans
     );
     expect(bar?.parts.map(part => part.share)).toEqual([1, 0]);
@@ -94,18 +101,20 @@ describe('the bar', () => {
     ],
     [{ state: 'lost', reason: 'no driver', retry_s: null }, 'taken out: no driver']
   ])('a GPU that is %j says "%s"', (more, note) => {
-    expect(bars(room({ devices: [device(more)] }), trans)[0]?.note).toBe(note);
+    expect(bars(room({ devices: [device(more)] }), 100, trans)[0]?.note).toBe(note);
   });
 
   test('a GPU that is taken as a whole says so', () => {
     const whole = reservation('r', { size_bytes: null, whole: true, expires_in_s: null });
-    expect(bars(room({ reservations: [whole] }), trans)[0]?.note).toBe('taken as a whole by Ada');
+    expect(bars(room({ reservations: [whole] }), 100, trans)[0]?.note).toBe(
+      'taken as a whole by Ada'
+    );
   });
 });
 
 describe('the models', () => {
   const words = (more: Parameters<typeof model>[1]) =>
-    modelLines(room({}, [model('sd', more)]), trans)[0]?.words;
+    modelLines(room({}, [model('sd', more)]), 100, trans)[0]?.words;
 
   test.each([
     [{}, 'not loaded (20.0 GB)'],
@@ -135,9 +144,39 @@ describe('the models', () => {
     expect(words(more)).toBe(expected);
   });
 
+  test('an idle model grows older though nothing is told of it, in the bar too', () => {
+    const idle = slot({ idle_s: 30 });
+    const sd = { kind: 'weights', name: 'sd', bytes: 20e9 };
+    const told = room({ devices: [device({ holders: [sd], slots: [idle] })] }, [
+      model('sd', { slots: [idle] })
+    ]);
+    const words = (now: number) => [
+      modelLines(told, now, trans)[0]?.words,
+      bars(told, now, trans)[0]?.parts[0]?.detail
+    ];
+    expect(words(90)).toEqual(['ready', 'ready']); // a clock that was set back
+    expect(words(120)).toEqual(['ready', 'ready']);
+    expect(words(130)).toEqual(['ready, idle for 60 s', 'ready, idle for 60 s']);
+    expect(words(790)).toEqual(['ready, idle for 12 min', 'ready, idle for 12 min']);
+  });
+
+  test('what is told anew of an idle model counts from then on', () => {
+    const events: StreamEvent[] = [
+      { event: 'slot', slot: slot({ idle_s: 90 }), freed_bytes: 0, why: '' },
+      { event: 'device', device: device({ slots: [slot({ idle_s: 90 })] }) },
+      { event: 'models', models: [model('sd', { slots: [slot({ idle_s: 90 })] })], problems: [] }
+    ];
+    for (const event of events) {
+      const told = after(room({}, [model('sd', { slots: [slot()] })]), event, 500) as Room;
+      const slots = [...told.devices, ...told.models].flatMap(each => each.slots);
+      expect(slots.filter(each => each.idle_s === 90).map(each => each.told_at)).toContain(500);
+    }
+  });
+
   test('of several slots the best one counts', () => {
     const [line] = modelLines(
       room({}, [model('sd', { slots: [slot({ state: 'failed' }), slot({ device: 'cuda:1' })] })]),
+      100,
       trans
     );
     expect(line?.state).toBe('ready');
@@ -238,7 +277,7 @@ describe('the status bar', () => {
       devices: [device({ state: 'starting', total_bytes: 0, free_bytes: 0 })]
     });
     expect(statusLine(starting, nobody, 100, trans)).toBe('GPU starting');
-    expect(bars(starting, trans)[0]).toMatchObject({ used: '', note: 'starting …' });
+    expect(bars(starting, 100, trans)[0]).toMatchObject({ used: '', note: 'starting …' });
   });
 
   test('a job of mine that runs counts more than one that waits', () => {
