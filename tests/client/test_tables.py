@@ -172,6 +172,25 @@ def test_an_empty_queue_and_a_server_without_gpus_are_said() -> None:
 
 
 @pytest.mark.parametrize(
+    ("waiting_for", "reason", "wait_s", "words"),
+    [
+        ("", "", 8.0, "starts about 8 s"),
+        ("pin", "a is pinned.", None, "waits (a is pinned)"),
+        ("reservation", "Ann has all of cuda:0.", 8.0, "starts about 8 s (Ann has all of cuda:0)"),
+        ("pause", "The queue is paused: lunch.", None, "waits"),
+        ("download", "", None, "waits (its model is being downloaded)"),
+    ],
+)
+def test_who_waits_reads_what_for(
+    waiting_for: str, reason: str, wait_s: float | None, words: str
+) -> None:
+    job = a_job(waiting_for=waiting_for, reason=reason, expected_wait_s=wait_s)
+    status = StatusView(a_status(waiting=[job]))
+    assert repr(status).splitlines()[-1].endswith(f"  {words}")
+    assert f"{words}|" in text_of(status._repr_html_()) + "|"
+
+
+@pytest.mark.parametrize(
     ("state", "reason", "retry_s", "words"),
     [
         ("starting", "", None, "its worker is starting"),

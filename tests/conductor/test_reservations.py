@@ -42,13 +42,6 @@ def ends(room: Stage) -> list[str]:
     ]
 
 
-def read(room: Stage, name: str) -> str:
-    """What who looks at one that has ended reads first."""
-    with pytest.raises(WorkshopError) as caught:
-        view(room, name)
-    return caught.value.message.split(" Its room")[0]
-
-
 def in_words(reason: str) -> str:
     return with_names(reason, lambda participant: f"<{participant}>")
 
@@ -202,23 +195,6 @@ def test_a_whole_gpu_drains_and_new_jobs_wait_with_the_reason() -> None:
     room.tell(events.ReservationDropped("r"))
     room.settle()
     assert room.state(waiting) == "done"
-
-
-@pytest.mark.parametrize(("gb", "what"), [(60, "60.0 GB"), (None, "all")])
-def test_those_whom_a_waiting_reservation_keeps_out_read_who_waits_and_then_who_has_it(
-    gb: float | None, what: str
-) -> None:
-    room = stage()
-    room.load("a", "b")
-    room.submit("a", "bob")
-    room.tell(asked(gb))
-    waiting = room.submit("a", "cleo")
-    assert in_words(room.job(waiting).reason) == f"<ada> waits for {what} of gpu0."
-    told: list[effects.Effect] = []
-    while not granted(room):
-        told = room.answer()
-    (job,) = [each.job for each in told if isinstance(each, effects.AnnounceJob)]
-    assert (job.job, in_words(job.reason)) == (waiting, f"<ada> has {what} of gpu0.")
 
 
 def test_other_gpus_go_on_while_one_is_somebody_s() -> None:
@@ -392,33 +368,6 @@ def test_another_kernel_cannot_renew_it_and_one_that_ended_stays_so() -> None:
     room.tell(events.ReservationDropped("r"))
     renewed = events.ReservationRenewed("r", "kernel-ada", 600.0)
     assert room.refused(renewed).kind == "reservation_ended"
-
-
-def test_its_owner_reads_why_it_ended_however_that_came() -> None:
-    room = stage(devices=("gpu0", "gpu1"))
-    room.tell(asked(name="r1"))
-    room.tell(events.ReservationDropped("r1", events.TAKEN_AWAY))
-    room.tell(asked(name="r2", ttl_s=30.0))
-    room.now += 30.0
-    overdue = read(room, "r2")
-    room.later(1.0)
-    assert read(room, "r2") == overdue
-    room.tell(asked(name="r3", device="gpu1"))
-    room.tell(events.DeviceGone("gpu1", "no driver"))
-    assert [read(room, name) for name in ("r1", "r2", "r3")] == [
-        "The reservation has ended: the instructor ended it.",
-        "The reservation has ended: its time was over.",
-        "The reservation has ended: the GPU is gone (no driver).",
-    ]
-
-
-def test_one_that_waits_reads_that_no_gpu_turned_out_to_have_so_much() -> None:
-    room = Stage(Conductor(Settings(), ("gpu0",)))
-    room.tell(events.CatalogueChanged((model("a"),)))
-    room.tell(asked(60))
-    room.ready(gb=40.0)
-    assert ends(room) == ["no GPU here has so much memory"]
-    assert read(room, "r") == "The reservation has ended: no GPU here has so much memory."
 
 
 def test_nobody_has_more_than_a_few() -> None:

@@ -204,7 +204,7 @@ class StatusView:
                 str(job.position),
                 _who(job),
                 job.model,
-                "waits" if job.expected_wait_s is None else f"starts {about(job.expected_wait_s)}",
+                _wait_words(job),
             )
             for job in self.waiting
         ]
@@ -241,6 +241,20 @@ class StatusView:
         rows = self._rows()
         lines.append(text_table(self._HEAD, rows) if rows else "Nobody waits.")
         return "\n".join([*lines, *self.status.problems])
+
+
+def _wait_words(job: schemas.Job) -> str:
+    """When it starts, and what it waits for; why the queue is paused stands above."""
+    wait_s = job.expected_wait_s
+    words = "waits" if wait_s is None else f"starts {about(wait_s)}"
+    match job.waiting_for:
+        case "pause":
+            reason = ""
+        case "download":
+            reason = "its model is being downloaded"
+        case _:
+            reason = job.reason.removesuffix(".")
+    return f"{words} ({reason})" if reason else words
 
 
 def _who(asked: schemas.Job | schemas.Reservation) -> str:

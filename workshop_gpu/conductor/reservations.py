@@ -94,8 +94,7 @@ class Reservations:
         view = reservation_view(self._state, reservation, now)
         del state.reservations[reservation.id]
         self._told.pop(reservation.id, None)
-        reservation.ended = why
-        state.ended_reservations[reservation.id] = reservation
+        state.ended_reservations[reservation.id] = why
         while len(state.ended_reservations) > state.settings.remembered_holds:
             state.ended_reservations.popitem(last=False)
         if reservation.device is None:
@@ -190,7 +189,7 @@ def check(state: State, event: ReservationAsked) -> None:
 def living(state: State, reservation: str, now: float) -> Reservation:
     """The reservation, if it is not over. Raises ReservationUnknown or ReservationEnded."""
     if reservation in state.ended_reservations:
-        raise ReservationEnded(reservation, state.ended_reservations[reservation].ended)
+        raise ReservationEnded(reservation, state.ended_reservations[reservation])
     each = state.reservations.get(reservation)
     if each is None:
         raise ReservationUnknown(reservation)

@@ -144,7 +144,8 @@ def _waiting(job: schemas.Job) -> dict[str, Any]:
     """While the queue is paused nobody knows for how long; why, stands above."""
     paused = job.waiting_for == "pause"
     words, wait_s = ("paused", None) if paused else (job.reason, job.expected_wait_s)
-    return _row(str(job.position or ""), job, words or "waits", wait_s=wait_s)
+    waits = "its model is being downloaded" if job.waiting_for == "download" else "waits"
+    return _row(str(job.position or ""), job, words or waits, wait_s=wait_s)
 
 
 def _row(
