@@ -216,10 +216,13 @@ export function endReservation(reservation: Reservation, trans: Trans): Action {
   return {
     label: trans.__('End'),
     title: trans.__('End the reservation of %1?', participant),
-    before: trans.__(
-      'Others may use the memory at once. Code of %1 that still holds it may run out of memory.',
-      participant
-    ),
+    before:
+      reservation.state === 'waiting'
+        ? trans.__('It leaves the queue; those behind it move up.')
+        : trans.__(
+            'Others may use the memory at once. Code of %1 that still holds it may run out of memory.',
+            participant
+          ),
     hurts: true,
     method: 'DELETE',
     path: at('reservations', reservation.id),

@@ -16,17 +16,17 @@ import type {
   StreamEvent
 } from './types';
 
-/** A job that waits, and when its expected wait was told (seconds since 1970). */
-export type Waiting = Job & { told_at: number };
+/** What was told with times in it, and when that was (seconds since 1970). */
+export type Told<T> = T & { told_at: number };
 
 export interface Room {
   me: Me;
   version: string;
   devices: Device[];
   models: Model[];
-  waiting: Waiting[];
+  waiting: Told<Job>[];
   running: Job[];
-  reservations: Reservation[];
+  reservations: Told<Reservation>[];
   paused: string;
   /** What does not work at present, models.toml included; the instructor is shown it. */
   problems: string[];
@@ -49,15 +49,15 @@ export function after(room: Room | null, event: StreamEvent, at: number): Room |
 }
 
 function fromSnapshot(status: Status, models: Model[], at: number): Room {
-  const { me, version, devices, running, reservations, paused, problems } = status;
+  const { me, version, devices, running, paused, problems } = status;
   return {
     me,
     version,
-    devices,
-    models,
+    devices: devices.map(each => dated(each, at)),
+    models: models.map(each => dated(each, at)),
     waiting: status.waiting.map(job => ({ ...job, told_at: at })),
     running,
-    reservations,
+    reservations: status.reservations.map(each => ({ ...each, told_at: at })),
     paused,
     problems,
     news: status.news ?? [],
@@ -71,13 +71,17 @@ function applied(room: Room, event: StreamEvent, at: number): Room {
     case 'job':
       return withJob(room, event.job, at);
     case 'slot':
-      return withSlot(room, event.slot);
+      return withSlot(room, { ...event.slot, told_at: at });
     case 'device':
-      return { ...room, devices: replaced(room.devices, event.device) };
+      return { ...room, devices: replaced(room.devices, dated(event.device, at)) };
     case 'models':
-      return { ...room, models: event.models, problems: event.problems };
+      return {
+        ...room,
+        models: event.models.map(each => dated(each, at)),
+        problems: event.problems
+      };
     case 'reservation':
-      return withReservation(room, event.reservation, event.ended !== '');
+      return withReservation(room, { ...event.reservation, told_at: at }, event.ended !== '');
     case 'policy':
       return { ...room, paused: event.paused };
     case 'news':
@@ -89,6 +93,11 @@ function applied(room: Room, event: StreamEvent, at: number): Room {
     default:
       return room;
   }
+}
+
+/** A GPU or a model, each of its slots with when it was told. */
+function dated<T extends { slots: Slot[] }>(one: T, at: number): T {
+  return { ...one, slots: one.slots.map(slot => ({ ...slot, told_at: at })) };
 }
 
 function withJob(room: Room, job: Job, at: number): Room {
@@ -119,7 +128,7 @@ function withSlot(room: Room, slot: Slot): Room {
   };
 }
 
-function withReservation(room: Room, reservation: Reservation, ended: boolean): Room {
+function withReservation(room: Room, reservation: Told<Reservation>, ended: boolean): Room {
   const reservations = ended
     ? room.reservations.filter(each => each.id !== reservation.id)
     : replaced(room.reservations, reservation);

@@ -38,6 +38,8 @@ export interface Slot {
   loras?: string[];
   /** How fast its load goes; 0: nobody knows. */
   bytes_per_s?: number;
+  /** When the panel was told (seconds since 1970): an idle slot grows older without news. */
+  told_at?: number;
 }
 
 export interface Device {
@@ -48,6 +50,10 @@ export interface Device {
   free_bytes: number;
   holders: Holder[];
   slots: Slot[];
+  /** Why it does not work. */
+  reason?: string;
+  /** How often one that is lost is tried again; null: never. */
+  retry_s?: number | null;
 }
 
 export interface Job {
@@ -102,6 +108,7 @@ export interface Reservation {
   expected_wait_s: number | null;
   expires_in_s: number | null;
   reason: string;
+  kernel?: string | null;
 }
 
 /** Something that happened, in the server's words. */

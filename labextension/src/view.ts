@@ -1,8 +1,8 @@
 /** What the panel shows of the room: bars with their legends, models, the queue. Pure. */
 
 import { amount, amountOf, span, startsIn, type Trans } from './format';
-import type { Room, Waiting } from './room';
-import type { Device, Holder, Job, Model, ModelState, Slot } from './types';
+import type { Room, Told } from './room';
+import type { Device, Holder, Job, Model, ModelState, Reservation, Slot } from './types';
 
 /** How a part of a bar is drawn; models have a colour each. */
 export type Look =
@@ -42,14 +42,14 @@ const EVERYTHING = 'everything on the GPU';
 const BEST_FIRST: SlotState[] = ['ready', 'loading', 'leaving', 'failed'];
 type SlotState = Slot['state'];
 
-/** One bar for each GPU. */
-export function bars(room: Room, trans: Trans): Bar[] {
+/** One bar for each GPU. `now` in seconds since 1970. */
+export function bars(room: Room, now: number, trans: Trans): Bar[] {
   return room.devices.map(device => {
     const order = (holder: Holder) => room.models.findIndex(model => model.id === holder.name);
     const parts = device.holders
       .filter(holder => holder.bytes > 0)
       .sort((a, b) => order(a) - order(b))
-      .map((holder, i) => partOf(holder, i, device, room, trans))
+      .map((holder, i) => partOf(holder, i, device, room, now, trans))
       .sort((a, b) => rank(a.look) - rank(b.look));
     parts.push({
       key: 'free',
@@ -77,11 +77,14 @@ export function bars(room: Room, trans: Trans): Bar[] {
 }
 
 function deviceNote(device: Device, room: Room, trans: Trans): string {
+  const { reason } = device;
   if (device.state === 'starting') {
-    return trans.__('starting …');
+    return reason ? trans.__('being started again (%1)', reason) : trans.__('starting …');
   }
   if (device.state === 'lost') {
-    return trans.__('not usable: its worker could not be started; look at its log');
+    const again = device.retry_s ? trans.__('tried again every %1', span(device.retry_s)) : '';
+    const lost = trans.__('taken out: %1', reason || trans.__('look at the log of its worker'));
+    return [lost, again].filter(Boolean).join('; ');
   }
   const owner = room.reservations.find(
     each => each.whole && each.state === 'granted' && each.device === device.id
@@ -89,7 +92,14 @@ function deviceNote(device: Device, room: Room, trans: Trans): string {
   return owner ? trans.__('taken as a whole by %1', owner.participant) : '';
 }
 
-function partOf(holder: Holder, i: number, device: Device, room: Room, trans: Trans): Part {
+function partOf(
+  holder: Holder,
+  i: number,
+  device: Device,
+  room: Room,
+  now: number,
+  trans: Trans
+): Part {
   const part = {
     key: `${holder.kind}-${holder.name}-${i}`,
     bytes: holder.bytes,
@@ -108,7 +118,7 @@ function partOf(holder: Holder, i: number, device: Device, room: Room, trans: Tr
         ...part,
         look: lookOf(index),
         label: room.models[index]?.title ?? holder.name,
-        detail: slotWords(slot, trans),
+        detail: slotWords(slot, now, trans),
         progress: progressOf(slot)
       };
     }
@@ -167,7 +177,7 @@ function loadWords(slot: Slot, trans: Trans): string {
 }
 
 /** What a slot does, in words. */
-export function slotWords(slot: Slot, trans: Trans): string {
+export function slotWords(slot: Slot, now: number, trans: Trans): string {
   switch (slot.state) {
     case 'loading':
       return loadWords(slot, trans);
@@ -186,7 +196,8 @@ export function slotWords(slot: Slot, trans: Trans): string {
         : slot.holds
           ? trans._n('held by %1 notebook', 'held by %1 notebooks', slot.holds, slot.holds)
           : '';
-      const idle = slot.idle_s >= 60 ? trans.__('idle for %1', span(slot.idle_s)) : '';
+      const idle_s = slot.idle_s + passed(slot.told_at ?? now, now);
+      const idle = idle_s >= 60 ? trans.__('idle for %1', span(idle_s)) : '';
       const state = [trans.__('ready'), kept, idle].filter(Boolean).join(', ');
       return [state, ...extras(slot, trans)].join(' · ');
     }
@@ -220,8 +231,8 @@ export interface ModelLine {
   model: Model;
 }
 
-/** All models, as the catalogue orders them. */
-export function modelLines(room: Room, trans: Trans): ModelLine[] {
+/** All models, as the catalogue orders them. `now` in seconds since 1970. */
+export function modelLines(room: Room, now: number, trans: Trans): ModelLine[] {
   return room.models.map((model, index) => {
     const slot = bestSlot(model);
     const downloading = !slot && model.state === 'downloading';
@@ -231,7 +242,7 @@ export function modelLines(room: Room, trans: Trans): ModelLine[] {
       title: model.title,
       look: lookOf(index),
       state,
-      words: modelWords(model, slot, trans),
+      words: modelWords(model, slot, now, trans),
       bytes: slot?.bytes ?? model.bytes,
       progress:
         downloading && model.total_bytes
@@ -248,7 +259,7 @@ function bestSlot(model: Model): Slot | undefined {
   return BEST_FIRST.map(state => model.slots.find(slot => slot.state === state)).find(Boolean);
 }
 
-function modelWords(model: Model, slot: Slot | undefined, trans: Trans): string {
+function modelWords(model: Model, slot: Slot | undefined, now: number, trans: Trans): string {
   if (model.problem) {
     return model.problem;
   }
@@ -256,7 +267,7 @@ function modelWords(model: Model, slot: Slot | undefined, trans: Trans): string 
     return trans.__('not offered: %1', model.reason);
   }
   if (slot) {
-    return slotWords(slot, trans);
+    return slotWords(slot, now, trans);
   }
   if (model.state === 'downloading') {
     return trans.__('downloading, %1', amountOf(model.done_bytes, model.total_bytes));
@@ -264,10 +275,11 @@ function modelWords(model: Model, slot: Slot | undefined, trans: Trans): string 
   return trans.__('not loaded (%1)', amount(model.bytes));
 }
 
-/** A job that runs or waits. */
+/** A job that runs or waits, or a reservation that waits. */
 export interface QueueLine {
   id: string;
   who: string;
+  /** The model; of a reservation, how much it is for and where. */
   model: string;
   words: string;
   /** Why it waits, or how it went on after its GPU had run out of memory. */
@@ -279,8 +291,8 @@ export interface QueueLine {
   progress: number | null;
 }
 
-/** Says whether a job is of the one who looks. */
-export type IsMine = (job: Job) => boolean;
+/** Says whether a job or a reservation is of the one who looks. */
+export type IsMine = (asked: Pick<Job, 'id' | 'mine' | 'kernel'>) => boolean;
 
 /** Who is served, then who waits, in their order. `now` in seconds since 1970. */
 export function queueLines(room: Room, isMine: IsMine, now: number, trans: Trans): QueueLine[] {
@@ -307,10 +319,33 @@ export function queueLines(room: Room, isMine: IsMine, now: number, trans: Trans
     place: job.position,
     progress: null
   }));
-  return [...running, ...waiting];
+  const reserving = room.reservations
+    .filter(each => each.state === 'waiting')
+    .map(each => ({
+      id: each.id,
+      who: each.participant,
+      model: trans.__('own code: %1', reservedWords(each, trans)),
+      words: startsIn(waitLeft(each, now), trans),
+      reason: each.reason,
+      mine: isMine(each),
+      running: false,
+      place: each.position,
+      progress: null
+    }));
+  // The place of a reservation is among the jobs: nothing behind it begins where it waits.
+  return [...running, ...[...reserving, ...waiting].sort((a, b) => a.place - b.place)];
 }
 
-function waitWords(job: Waiting, now: number, trans: Trans): string {
+/** How much of which GPU: "8.0 GB of cuda:0", "a whole GPU". */
+export function reservedWords(reservation: Reservation, trans: Trans): string {
+  const { size_bytes, device } = reservation;
+  if (size_bytes === null) {
+    return device ? trans.__('all of %1', device) : trans.__('a whole GPU');
+  }
+  return device ? trans.__('%1 of %2', amount(size_bytes), device) : amount(size_bytes);
+}
+
+function waitWords(job: Told<Job>, now: number, trans: Trans): string {
   switch (job.waiting_for) {
     case 'pause':
       return trans.__('paused');
@@ -323,10 +358,15 @@ function waitWords(job: Waiting, now: number, trans: Trans): string {
   }
 }
 
-function waitLeft(job: Waiting, now: number): number | null {
-  return job.expected_wait_s === null
+function waitLeft(asked: Told<Job | Reservation>, now: number): number | null {
+  return asked.expected_wait_s === null
     ? null
-    : Math.max(0, job.expected_wait_s - Math.max(0, now - job.told_at));
+    : Math.max(0, asked.expected_wait_s - passed(asked.told_at, now));
+}
+
+/** The seconds since something was told; clocks may be set back. */
+function passed(told_at: number, now: number): number {
+  return Math.max(0, now - told_at);
 }
 
 /** One line for the status bar: "GPU 61/80 GB · 3 waiting · you: in 20 s". */

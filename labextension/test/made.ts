@@ -2,7 +2,17 @@
 
 import type { Trans } from '../src/format';
 import { after, type Room } from '../src/room';
-import type { Device, Job, Model, Plan, Rung, Slot, Status, StreamEvent } from '../src/types';
+import type {
+  Device,
+  Job,
+  Model,
+  Plan,
+  Reservation,
+  Rung,
+  Slot,
+  Status,
+  StreamEvent
+} from '../src/types';
 
 export const trans: Trans = {
   __: (text, ...args) => text.replace(/%(\d)/g, (_, n) => String(args[Number(n) - 1])),
@@ -108,6 +118,23 @@ export const plan = (more: Partial<Plan> = {}): Plan => ({
   ],
   warning: '',
   notes: [],
+  ...more
+});
+
+/** One that was granted. */
+export const reservation = (id: string, more: Partial<Reservation> = {}): Reservation => ({
+  id,
+  participant: 'Ada',
+  mine: false,
+  device: 'cuda:0',
+  size_bytes: 8e9,
+  whole: false,
+  state: 'granted',
+  position: 0,
+  expected_wait_s: null,
+  expires_in_s: 60,
+  reason: '',
+  kernel: null,
   ...more
 });
 

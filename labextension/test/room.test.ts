@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { after, type Room } from '../src/room';
 import type { Job, StreamEvent } from '../src/types';
-import { device, job, model, slot, snapshot } from './made';
+import { device, job, model, reservation, slot, snapshot } from './made';
 
 const roomAfter = (...events: StreamEvent[]): Room => {
   const room = [snapshot(), ...events].reduce<Room | null>(
@@ -33,8 +33,8 @@ test.each(['done', 'failed', 'cancelled'] as const)('a job that is %s is gone', 
 test('a slot is kept with its GPU and its model, until it is absent', () => {
   const loading = slot({ state: 'loading', done_bytes: 1, total_bytes: 4 });
   const room = roomAfter({ event: 'slot', slot: loading, freed_bytes: 0, why: '' });
-  expect(room.devices[0]?.slots).toEqual([loading]);
-  expect(room.models[0]?.slots).toEqual([loading]);
+  expect(room.devices[0]?.slots).toEqual([{ ...loading, told_at: 100 }]);
+  expect(room.models[0]?.slots).toEqual([{ ...loading, told_at: 100 }]);
   const gone = after(
     room,
     { event: 'slot', slot: slot({ state: 'absent' }), freed_bytes: 5, why: '' },
@@ -99,21 +99,9 @@ test('a snapshot replaces all that was known', () => {
 });
 
 test('a reservation is there until it has ended', () => {
-  const reservation = {
-    id: 'r',
-    participant: 'Ada',
-    mine: false,
-    device: 'cuda:0',
-    size_bytes: 1,
-    whole: false,
-    state: 'granted' as const,
-    position: 0,
-    expected_wait_s: null,
-    expires_in_s: 60,
-    reason: ''
-  };
-  const granted: StreamEvent = { event: 'reservation', reservation, ended: '' };
-  expect(roomAfter(granted, granted).reservations).toEqual([reservation]);
-  const ended: StreamEvent = { event: 'reservation', reservation, ended: 'given back' };
+  const one = reservation('r');
+  const granted: StreamEvent = { event: 'reservation', reservation: one, ended: '' };
+  expect(roomAfter(granted, granted).reservations).toEqual([{ ...one, told_at: 100 }]);
+  const ended: StreamEvent = { event: 'reservation', reservation: one, ended: 'given back' };
   expect(roomAfter(granted, ended).reservations).toEqual([]);
 });

@@ -1,6 +1,8 @@
 import { describe, expect, test } from 'vitest';
+import { after, type Room } from '../src/room';
+import type { StreamEvent } from '../src/types';
 import { bars, modelLines, queueLines, statusLine } from '../src/view';
-import { device, job, model, room, slot, trans } from './made';
+import { device, job, model, reservation, room, slot, trans } from './made';
 
 const nobody = () => false;
 const holders = [
@@ -22,7 +24,7 @@ const full = () => room({ devices: [device({ holders, slots })] });
 
 describe('the bar', () => {
   test('names every byte once, models in front and what is free at the end', () => {
-    const [bar] = bars(full(), trans);
+    const [bar] = bars(full(), 100, trans);
     expect(bar?.parts.map(part => part.label)).toEqual([
       'SD',
       'TURBO',
@@ -50,13 +52,15 @@ describe('the bar', () => {
         })
       ]
     });
-    const looks = bars(two, trans).map(bar => bar.parts.find(part => part.label === 'TURBO')?.look);
-    const listed = modelLines(two, trans).find(line => line.id === 'turbo')?.look;
+    const looks = bars(two, 100, trans).map(
+      bar => bar.parts.find(part => part.label === 'TURBO')?.look
+    );
+    const listed = modelLines(two, 100, trans).find(line => line.id === 'turbo')?.look;
     expect(looks).toEqual([listed, listed]);
   });
 
   test('a model that loads shows how far it is', () => {
-    const part = bars(full(), trans)[0]?.parts.find(each => each.label === 'TURBO');
+    const part = bars(full(), 100, trans)[0]?.parts.find(each => each.label === 'TURBO');
     expect(part?.progress).toBe(0.25);
     expect(part?.detail).toBe('loading, 5/20 GB');
   });
@@ -69,8 +73,10 @@ describe('the bar', () => {
       model('turbo', { slots })
     ]);
     const expected = 'loading, 3/27 GB, 12.1 GB/s, 2 s left';
-    expect(modelLines(now, trans)[1]?.words).toBe(expected);
-    expect(bars(now, trans)[0]?.parts.find(part => part.label === 'TURBO')?.detail).toBe(expected);
+    expect(modelLines(now, 100, trans)[1]?.words).toBe(expected);
+    expect(bars(now, 100, trans)[0]?.parts.find(part => part.label === 'TURBO')?.detail).toBe(
+      expected
+    );
   });
 
   test('more bytes held than there are make no bar longer than its box', () => {
@@ -80,35 +86,35 @@ describe('the bar', () => {
           device({ free_bytes: -10e9, holders: [{ kind: 'foreign', name: 'x', bytes: 90e9 }] })
         ]
       }),
+      100,
       trans
     );
     expect(bar?.parts.map(part => part.share)).toEqual([1, 0]);
   });
 
-  test('a GPU that is lost, or taken as a whole, says so', () => {
-    expect(bars(room({ devices: [device({ state: 'lost' })] }), trans)[0]?.note).toContain(
-      'not usable'
+  test.each([
+    [{ state: 'starting', reason: '' }, 'starting …'],
+    [{ state: 'starting', reason: 'killed' }, 'being started again (killed)'],
+    [
+      { state: 'lost', reason: 'the driver reported Xid 79', retry_s: 60 },
+      'taken out: the driver reported Xid 79; tried again every 60 s'
+    ],
+    [{ state: 'lost', reason: 'no driver', retry_s: null }, 'taken out: no driver']
+  ])('a GPU that is %j says "%s"', (more, note) => {
+    expect(bars(room({ devices: [device(more)] }), 100, trans)[0]?.note).toBe(note);
+  });
+
+  test('a GPU that is taken as a whole says so', () => {
+    const whole = reservation('r', { size_bytes: null, whole: true, expires_in_s: null });
+    expect(bars(room({ reservations: [whole] }), 100, trans)[0]?.note).toBe(
+      'taken as a whole by Ada'
     );
-    const whole = {
-      id: 'r',
-      participant: 'Ada',
-      mine: false,
-      device: 'cuda:0',
-      size_bytes: null,
-      whole: true,
-      state: 'granted' as const,
-      position: 0,
-      expected_wait_s: null,
-      expires_in_s: null,
-      reason: ''
-    };
-    expect(bars(room({ reservations: [whole] }), trans)[0]?.note).toBe('taken as a whole by Ada');
   });
 });
 
 describe('the models', () => {
   const words = (more: Parameters<typeof model>[1]) =>
-    modelLines(room({}, [model('sd', more)]), trans)[0]?.words;
+    modelLines(room({}, [model('sd', more)]), 100, trans)[0]?.words;
 
   test.each([
     [{}, 'not loaded (20.0 GB)'],
@@ -138,9 +144,39 @@ describe('the models', () => {
     expect(words(more)).toBe(expected);
   });
 
+  test('an idle model grows older though nothing is told of it, in the bar too', () => {
+    const idle = slot({ idle_s: 30 });
+    const sd = { kind: 'weights', name: 'sd', bytes: 20e9 };
+    const told = room({ devices: [device({ holders: [sd], slots: [idle] })] }, [
+      model('sd', { slots: [idle] })
+    ]);
+    const words = (now: number) => [
+      modelLines(told, now, trans)[0]?.words,
+      bars(told, now, trans)[0]?.parts[0]?.detail
+    ];
+    expect(words(90)).toEqual(['ready', 'ready']); // a clock that was set back
+    expect(words(120)).toEqual(['ready', 'ready']);
+    expect(words(130)).toEqual(['ready, idle for 60 s', 'ready, idle for 60 s']);
+    expect(words(790)).toEqual(['ready, idle for 12 min', 'ready, idle for 12 min']);
+  });
+
+  test('what is told anew of an idle model counts from then on', () => {
+    const events: StreamEvent[] = [
+      { event: 'slot', slot: slot({ idle_s: 90 }), freed_bytes: 0, why: '' },
+      { event: 'device', device: device({ slots: [slot({ idle_s: 90 })] }) },
+      { event: 'models', models: [model('sd', { slots: [slot({ idle_s: 90 })] })], problems: [] }
+    ];
+    for (const event of events) {
+      const told = after(room({}, [model('sd', { slots: [slot()] })]), event, 500) as Room;
+      const slots = [...told.devices, ...told.models].flatMap(each => each.slots);
+      expect(slots.filter(each => each.idle_s === 90).map(each => each.told_at)).toContain(500);
+    }
+  });
+
   test('of several slots the best one counts', () => {
     const [line] = modelLines(
       room({}, [model('sd', { slots: [slot({ state: 'failed' }), slot({ device: 'cuda:1' })] })]),
+      100,
       trans
     );
     expect(line?.state).toBe('ready');
@@ -177,6 +213,44 @@ describe('the queue', () => {
     ]);
   });
 
+  test('has the reservations that wait: whose, how much, where, and what for', () => {
+    const waits = {
+      participant: 'Grace',
+      kernel: 'k',
+      state: 'waiting' as const,
+      position: 2,
+      expected_wait_s: 30,
+      reason: 'what runs there finishes first'
+    };
+    const now = room({
+      running: [job('run', { state: 'running', position: 0 })],
+      waiting: [job('a'), job('b', { position: 2 })],
+      reservations: [reservation('has'), reservation('waits', waits)]
+    });
+    const lines = queueLines(now, asked => asked.kernel === 'k', 110, trans);
+    expect(lines.map(line => line.id)).toEqual(['run', 'a', 'waits', 'b']);
+    expect(lines[2]).toEqual({
+      id: 'waits',
+      who: 'Grace',
+      model: 'own code: 8.0 GB of cuda:0',
+      words: 'in 20 s',
+      reason: 'what runs there finishes first',
+      mine: true,
+      running: false,
+      place: 2,
+      progress: null
+    });
+  });
+
+  test.each([
+    [{ size_bytes: null, whole: true }, 'own code: all of cuda:0'],
+    [{ size_bytes: null, whole: true, device: null }, 'own code: a whole GPU'],
+    [{ device: null }, 'own code: 8.0 GB']
+  ])('a reservation of %j is for "%s"', (more, words) => {
+    const now = room({ reservations: [reservation('r', { state: 'waiting', ...more })] });
+    expect(queueLines(now, nobody, 100, trans)[0]).toMatchObject({ model: words, words: 'waits' });
+  });
+
   test('a wait never goes below now, and a paused queue says so', () => {
     const now = room({ waiting: [job('a'), job('b', { waiting_for: 'pause' })] });
     expect(queueLines(now, nobody, 1000, trans).map(line => line.words)).toEqual([
@@ -203,7 +277,7 @@ describe('the status bar', () => {
       devices: [device({ state: 'starting', total_bytes: 0, free_bytes: 0 })]
     });
     expect(statusLine(starting, nobody, 100, trans)).toBe('GPU starting');
-    expect(bars(starting, trans)[0]).toMatchObject({ used: '', note: 'starting …' });
+    expect(bars(starting, 100, trans)[0]).toMatchObject({ used: '', note: 'starting …' });
   });
 
   test('a job of mine that runs counts more than one that waits', () => {

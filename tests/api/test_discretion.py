@@ -10,10 +10,12 @@ from workshop_gpu.api.views import Viewer, Views
 from workshop_gpu.conductor import effects
 from workshop_gpu.conductor.errors import ErrorReport
 from workshop_gpu.conductor.states import JobState, SlotState
+from workshop_gpu.host.devices import DeviceConfig
 from workshop_gpu.host.journal_records import record_of
 from workshop_gpu.host.news import NewsItem
 from workshop_gpu.host.records import Participant
 from workshop_gpu.host.runtime import Runtime, RuntimeSettings
+from workshop_gpu.host.supervisor import WorkerEnd
 
 FOLDER = "/srv/models/secret"
 BROKEN = ErrorReport(
@@ -73,6 +75,22 @@ def test_only_instructors_read_of_the_servers_folders(seen: dict[str, Views]) ->
     for who, views in seen.items():
         told = [str(views.event(entry)) for entry in entries] + views.problems()
         assert all((FOLDER in each) == (who == "instructor") for each in told), (who, told)
+
+
+def test_the_status_says_why_a_gpu_was_given_up_and_how_often_it_is_tried_again(tmp_path) -> None:
+    card = DeviceConfig("cuda:0", "A card", "GPU-1", 0)
+    runtime = Runtime(RuntimeSettings(devices=(card,), data_folder=tmp_path), FakeCatalogue())
+    end = WorkerEnd(f"the driver reported Xid 79; see {FOLDER}/worker.log", given_up=True)
+    runtime._on_worker_end(card, end)
+    for who, views in viewers(runtime).items():
+        status = views.status()
+        (device,) = status.devices
+        log = f"{FOLDER}/worker.log" if who == "instructor" else "worker.log"
+        why = f"the driver reported Xid 79; see {log}"
+        assert (device.state, device.reason, device.retry_s) == ("lost", why, 60.0)
+        assert status.news[0].text == (
+            f"cuda:0 cannot be used ({why}); it is tried again every 60 s"
+        )
 
 
 def test_a_jobs_error_names_no_folder_to_its_owner(seen: dict[str, Views]) -> None:

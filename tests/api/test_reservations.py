@@ -53,7 +53,15 @@ def test_an_idle_model_leaves_for_a_reservation_and_comes_back_after_it(tight, t
         (device,) = teacher.get("api/status")["devices"]
         assert ("reservation", 40 * MB) in [(h["kind"], h["bytes"]) for h in device["holders"]]
         job = painter.submit(steps=1)["id"]
-        assert waiting_for(painter, job) == "reservation"
+        waiting = painter.get(f"api/jobs/{job}")
+        assert waiting["waiting_for"] == "reservation"
+        assert waiting["reason"] == f"{room['participant']} has 40 MB of {device['id']}."
+        with Person(tight, "another") as late:
+            behind = reserve(late, 40 * MB)
+            seen = painter.get("api/status")["reservations"][1]
+            assert (seen["id"], seen["state"], seen["mine"]) == (behind["id"], "waiting", False)
+            assert seen["reason"] in waiting["reason"]
+            late.http.delete(f"api/reservations/{behind['id']}")
         renewal = painter.refused("PUT", f"api/reservations/{room['id']}", json={"ttl_s": 60})
         assert (renewal[0], renewal[1]["kind"]) == (404, "reservation_unknown")
         coder.http.delete(f"api/reservations/{room['id']}")

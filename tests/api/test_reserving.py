@@ -81,8 +81,40 @@ def test_an_instructor_takes_anybodys_away(server, kernel, ready):
     with kernel.person() as notebook:
         reserved = reserve(notebook)
         assert ready.http.delete(f"api/reservations/{reserved['id']}").status_code == 204
-        assert notebook.refused("GET", f"api/reservations/{reserved['id']}")[0] == 410
+        status, error = notebook.refused("GET", f"api/reservations/{reserved['id']}")
+        assert (status, error["kind"]) == (410, "reservation_ended")
+        assert "has ended: the instructor ended it." in error["message"]
+        who, news = reserved["participant"], ready.get("api/status")["news"]
+        texts = [each["text"] for each in news if each["kind"] == "reservation"]
+        assert texts[0] == f"The instructor took 1 MB of {reserved['device']} away from {who}"
+        given_back = reserve(notebook)
+        assert notebook.http.delete(f"api/reservations/{given_back['id']}").status_code == 204
+        newest = ready.get("api/status")["news"][0]["text"]
+        assert newest == f"{who} gave back 1 MB of {given_back['device']}"
     assert ready.get("api/audit")["entries"][0]["action"] == "ended a reservation"
+
+
+def test_the_instructor_reads_how_much_a_whole_gpu_is_and_what_waits_counts_as_nothing(
+    kernel, ready
+):
+    (device,) = ready.get("api/status")["devices"]
+
+    def reserved_bytes(listed, name):
+        return next(each for each in ready.get(f"api/{listed}")[listed] if each["name"] == name)[
+            "reserved_bytes"
+        ]
+
+    with kernel.person() as notebook:
+        whole = reserve(notebook, None)
+        path = f"api/reservations/{whole['id']}"
+        ready.until(lambda event: notebook.get(path)["state"] == "granted")
+        behind = reserve(notebook, 1_000_000)
+        assert behind["state"] == "waiting"
+        for listed in ("participants", "kernels"):
+            assert reserved_bytes(listed, whole["participant"]) == device["total_bytes"] > 0
+        for each in (behind, whole):
+            notebook.http.delete(f"api/reservations/{each['id']}")
+        assert reserved_bytes("participants", whole["participant"]) == 0
 
 
 def test_one_may_have_so_many(ready):

@@ -132,9 +132,22 @@ def test_a_killed_worker_is_replaced_and_the_job_that_it_ran_runs_again(tight, t
     teacher.begun(job["id"], 2)
     [worker] = _workers_of(tight.pid)
     os.kill(worker, signal.SIGKILL)
+    told = []
+
+    def says_why(_):
+        (device,) = teacher.get("api/status")["devices"]
+        told.append((device["state"], device["reason"], device["retry_s"]))
+        return bool(device["reason"])
+
+    teacher.until(says_why)
+    assert told[-1] == ("starting", "signal SIGKILL", None)
     ended = teacher.ended(job["id"])
     assert ended["state"] == "done"
     assert _workers_of(tight.pid) != [worker]
+    status = teacher.get("api/status")
+    assert status["devices"][0]["reason"] == ""
+    news = [each["text"] for each in status["news"]]
+    assert "The worker of cpu:0 is being started again (signal SIGKILL)" in news
 
 
 def test_a_job_that_ends_two_workers_is_failed_and_named_and_the_next_one_is_drawn(tight, teacher):

@@ -278,6 +278,29 @@ def test_an_instructor_changes_rules_and_clears_a_gpu(
     expect(page.root.get_by_role("button", name="Clear for training")).to_be_visible()
 
 
+def test_a_reservation_that_waits_is_in_the_queue_and_the_instructor_ends_it(
+    open_panel: Open, boss: Person, ada: Person
+) -> None:
+    page, other = open_panel(instructor=True), open_panel()
+    (device,) = (each["id"] for each in boss.get("api/status")["devices"])
+    boss.http.post(f"api/devices/{device}/clear").raise_for_status()
+    asked = ada.http.post("api/reservations", json={"size_bytes": 8_000_000})
+    asked.raise_for_status()
+    for panel in (page, other):
+        expect(row(panel, "Ada")).to_contain_text("own code: 8.0 MB")
+        expect(row(panel, "Ada")).to_contain_text(f"has all of {device}")
+    page.tab("Room")
+    for theme in ("JupyterLab Dark", "JupyterLab Light"):
+        page.theme(theme)
+        picture(page, f"reservation-{theme[-5:].strip().lower()}")
+    page.do(row(page, "Ada").get_by_role("button"))
+    expect(page.outcome).to_contain_text("The reservation of Ada is over")
+    for panel in (page, other):
+        expect(row(panel, "Ada")).to_have_count(0)
+    assert ada.http.get(f"api/reservations/{asked.json()['id']}").status_code == 410
+    boss.http.delete(f"api/devices/{device}/clear").raise_for_status()
+
+
 def test_a_stream_that_is_cut_says_how_old_things_are_and_comes_back(
     open_panel: Open, ada: Person, boss: Person
 ) -> None:

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
+from msgspec.structs import replace
 from PIL import Image
 
 from tests.client.fakes import FakeServer, a_job, a_model, a_png
-from tests.client.test_reservations import GRANTED
+from tests.client.test_reservations import GRANTED, WAITING
 from tests.client.test_tables import a_status
 from workshop_gpu.api import schemas
 from workshop_gpu.client import Client, magic_words, session
@@ -169,6 +170,17 @@ def test_queue_and_cancel(
     deleted = [name[-1] for name, _ in fake.requests if name.startswith("DELETE")]
     assert deleted == ["b", "a", "b"]
     assert "Cancelled 1 job.\nCancelled 2 jobs." in capsys.readouterr().out
+
+
+def test_the_queue_has_the_reservations_too(shell: InteractiveShell, fake: FakeServer) -> None:
+    waits = replace(
+        WAITING, participant="Ann", mine=False, device="cuda:0", reason="gpu-flux is held"
+    )
+    fake.answers["GET status"] = a_status(reservations=[GRANTED, waits])
+    has, waiting = repr(shell.run_line_magic("queue", "")).splitlines()[2:]
+    assert " ".join(has.split()) == "has me (you) (own code) Reserved 8.0 GB on cuda:0"
+    assert waiting.split()[:2] == ["2", "Ann"]
+    assert "Waiting for 8.0 GB on cuda:0 (position 2): gpu-flux is held, about 40 s" in waiting
 
 
 def test_workshop_says_who_i_am_and_takes_a_name(

@@ -167,6 +167,20 @@ def test_one_that_the_instructor_ends_while_it_waits_is_told(
         client.reserve(gb=8, progress=False)
 
 
+def test_the_reason_why_one_ended_while_it_waited_is_told(client: Client, fake: FakeServer) -> None:
+    fake.answers |= {"POST reservations": WAITING, "GET reservations/r1": WAITING}
+    reserved = Reserved(client._http, 8_000_000_000, None)
+    ended = msgspec.structs.replace(WAITING, state="ended")
+
+    def say(words: Words) -> None:
+        stream, _ = fake.next_stream()
+        stream.send(schemas.ReservationEvent(ended, "no GPU here has so much memory"))
+
+    with pytest.raises(ReservationLost, match=r"has ended: no GPU here has so much memory\. Ask"):
+        reserved.wait(client.events, say)
+    assert reserved.state == "lost"
+
+
 def test_the_heartbeat_renews_and_a_lost_one_is_told_at_the_end_of_the_block(
     client: Client, fake: FakeServer
 ) -> None:

@@ -11,6 +11,7 @@ from tests.client.test_tables import a_status
 from workshop_gpu.api import schemas, schemas_room
 from workshop_gpu.client import Client, Status
 from workshop_gpu.client.widgets import status as status_widget
+from workshop_gpu.client.widgets.status_view import status_view
 
 
 @pytest.fixture
@@ -42,6 +43,12 @@ def test_it_shows_the_room_at_once_and_follows_the_stream(status: Status, fake: 
     stream.send(schemas_room.MessageEvent(schemas_room.Message("Hello", "Zoe", 1.0)))
     wait_for(status, lambda view: view["message"] == "Hello")
     assert "you: next" in repr(status)
+
+
+def test_who_waits_for_a_download_reads_so() -> None:
+    fetching = a_status(waiting=[a_job("queued", waiting_for="download")])
+    (row,) = status_view(fetching)["queue"]
+    assert row["words"] == "its model is being downloaded"
 
 
 def test_it_says_that_the_server_does_not_answer(status: Status, fake: FakeServer) -> None:

@@ -3,11 +3,13 @@
 from html.parser import HTMLParser
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.client.fakes import a_job, a_model, a_slot
 from workshop_gpu.api import schemas
 from workshop_gpu.client.tables import ModelTable, StatusView, model_state
+from workshop_gpu.client.widgets.status_view import status_view
 from workshop_gpu.conductor.effects import Holder
 from workshop_gpu.conductor.errors import ErrorReport
 
@@ -167,6 +169,50 @@ def test_the_status_shows_who_holds_the_memory_and_who_waits() -> None:
 def test_an_empty_queue_and_a_server_without_gpus_are_said() -> None:
     assert "Nobody waits" in StatusView(a_status())._repr_html_()
     assert "no GPU" in StatusView(a_status(devices=[]))._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("waiting_for", "reason", "wait_s", "words"),
+    [
+        ("", "", 8.0, "starts about 8 s"),
+        ("pin", "a is pinned.", None, "waits (a is pinned)"),
+        ("reservation", "Ann has all of cuda:0.", 8.0, "starts about 8 s (Ann has all of cuda:0)"),
+        ("pause", "The queue is paused: lunch.", None, "waits"),
+        ("download", "", None, "waits (its model is being downloaded)"),
+    ],
+)
+def test_who_waits_reads_what_for(
+    waiting_for: str, reason: str, wait_s: float | None, words: str
+) -> None:
+    job = a_job(waiting_for=waiting_for, reason=reason, expected_wait_s=wait_s)
+    status = StatusView(a_status(waiting=[job]))
+    assert repr(status).splitlines()[-1].endswith(f"  {words}")
+    assert f"{words}|" in text_of(status._repr_html_()) + "|"
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "retry_s", "words"),
+    [
+        ("starting", "", None, "its worker is starting"),
+        ("starting", "killed", None, "its worker is being started again (killed)"),
+        ("lost", "no driver", None, "cannot be used (no driver)"),
+        (
+            "lost",
+            f"Xid {MARKUP}",
+            60.0,
+            f"cannot be used (Xid {MARKUP}); it is tried again every 60 s",
+        ),
+    ],
+)
+def test_a_gpu_that_does_not_work_says_why_and_whether_it_is_tried_again(
+    state: str, reason: str, retry_s: float | None, words: str
+) -> None:
+    (card,) = a_status().devices
+    lost = msgspec.structs.replace(card, state=state, reason=reason, retry_s=retry_s)
+    status = StatusView(a_status(devices=[lost]))
+    for shown in (repr(status), text_of(status._repr_html_())):
+        assert f"cuda:0 (A card): {words}" in shown.replace("|", "")
+    assert status_view(status.status)["devices"][0]["state"] == words
 
 
 def test_names_are_text_and_never_markup() -> None:

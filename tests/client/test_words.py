@@ -27,6 +27,7 @@ def words(state: str, model: Any = None, **changes: Any) -> Words:
             {"waiting_for": "load", "expected_wait_s": 9.0},
             "shapes will be loaded, about 9 s",
         ),
+        ({"waiting_for": "download"}, "shapes is being downloaded"),
         ({"waiting_for": "load", "position": 4}, "shapes will be loaded (position 4)"),
         ({"waiting_for": "room"}, "Waiting for room on the GPU for shapes"),
         ({"waiting_for": "device"}, "Waiting for a GPU to be ready"),

@@ -109,6 +109,15 @@ def test_who_has_waited_too_long_is_told_who_kept_the_room() -> None:
     assert "a is pinned" in error(room, job).message
 
 
+def test_an_error_that_is_kept_does_not_tell_the_id_of_who_had_the_room() -> None:
+    room = stage(settings=LIMITS, gb=40)
+    room.tell(events.ReservationAsked("r", "ada", "kernel-ada", 20_000_000_000, None, 600.0))
+    job = room.submit("b", "bob")
+    room.later(40.0)
+    assert "somebody has 20.0 GB of gpu0. Try again later." in error(room, job).message
+    assert "ada" not in error(room, job).message
+
+
 def test_other_programs_that_take_the_memory_are_named() -> None:
     room = stage(gb=40)
     process = events.ForeignProcess("train.ipynb", 7, "kernel-bob", 20_000_000_000)

@@ -7,6 +7,7 @@ from workshop_gpu.conductor import effects, events
 from workshop_gpu.conductor.conductor import Conductor, Settings
 from workshop_gpu.conductor.effects import ReservationView
 from workshop_gpu.conductor.errors import WorkshopError
+from workshop_gpu.conductor.people import with_names
 from workshop_gpu.conductor.states import Priority, ReservationState
 
 
@@ -39,6 +40,10 @@ def ends(room: Stage) -> list[str]:
         for each in room.said
         if isinstance(each, effects.AnnounceReservation) and each.ended
     ]
+
+
+def in_words(reason: str) -> str:
+    return with_names(reason, lambda participant: f"<{participant}>")
 
 
 # getting room
@@ -111,7 +116,7 @@ def test_jobs_that_find_no_room_beside_it_say_so() -> None:
     job = room.submit("a", "bob")
     told = room.job(job)
     assert told.waiting_for == "reservation"
-    assert told.reason == "20.0 GB are reserved on gpu0."
+    assert in_words(told.reason) == "<ada> has 20.0 GB of gpu0."
     room.tell(events.ReservationDropped("r"))
     assert room.order() == "load a"
 
@@ -186,7 +191,7 @@ def test_a_whole_gpu_drains_and_new_jobs_wait_with_the_reason() -> None:
     assert granted(room)
     assert room.free_gb() == 0
     assert room.job(waiting).waiting_for == "reservation"
-    assert room.job(waiting).reason == "gpu0 is reserved as a whole."
+    assert in_words(room.job(waiting).reason) == "<ada> has all of gpu0."
     room.tell(events.ReservationDropped("r"))
     room.settle()
     assert room.state(waiting) == "done"
@@ -250,7 +255,7 @@ def test_it_ends_with_its_kernel_its_time_or_by_hand(gb: float | None) -> None:
     room.later(30.0)
     room.tell(asked(gb, name="r3"))
     room.tell(events.ReservationDropped("r3"))
-    assert ends(room) == ["the kernel ended", "its time was over", "dropped"]
+    assert ends(room) == ["the kernel ended", "its time was over", "given back"]
     assert room.free_gb() == 79
     room.submit("a")
     assert room.order() == "load a"

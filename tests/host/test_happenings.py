@@ -1,5 +1,6 @@
 """What happened: from announcements to facts, to words."""
 
+import pytest
 from msgspec.structs import replace
 
 from tests.conductor.laddered import laddered, loaded, ordered
@@ -150,9 +151,21 @@ def test_a_worker_that_ends_and_comes_back_is_told_and_its_first_start_is_not():
     watched.room.die()
     changes = [each for each in watched.news() if isinstance(each, DeviceChanged)]
     assert [each.state for each in changes] == [DeviceState.STARTING]
+    assert words(changes[0]) == "The worker of gpu0 is being started again (killed)"
     watched.room.tell(events.DeviceReady("gpu0", 80 * GB, 0))
     changes = [each for each in watched.news() if isinstance(each, DeviceChanged)]
     assert [words(each) for each in changes] == ["gpu0 works again"]
+
+
+def test_a_device_that_is_given_up_is_told_with_the_reason_and_whether_it_is_tried_again():
+    watched = Watched(stage(devices=("gpu0", "gpu1")))
+    watched.room.tell(events.DeviceGone("gpu0", "the driver reported Xid 79", 60.0))
+    watched.room.tell(events.DeviceGone("gpu1", "it is no longer there"))
+    changes = [each for each in watched.news() if isinstance(each, DeviceChanged)]
+    assert [words(each) for each in changes] == [
+        "gpu0 cannot be used (the driver reported Xid 79); it is tried again every 60 s",
+        "gpu1 cannot be used (it is no longer there)",
+    ]
 
 
 def test_rules_are_told_as_they_change():
@@ -169,7 +182,15 @@ def test_rules_are_told_as_they_change():
     assert happenings.see(effects.AnnouncePolicy(policy), 0.0) == []
 
 
-def test_a_reservation_is_told_when_it_is_granted_and_over_not_when_renewed():
+@pytest.mark.parametrize(
+    ("why", "said"),
+    [
+        (events.GIVEN_BACK, "faces gave back 8.0 GB of gpu0"),
+        (events.TAKEN_AWAY, "The instructor took 8.0 GB of gpu0 away from faces"),
+        ("its time was over", "faces no longer has 8.0 GB of gpu0 (its time was over)"),
+    ],
+)
+def test_a_reservation_is_told_when_it_is_granted_and_over_not_when_renewed(why, said):
     happenings = Happenings(Policy())
     view = effects.ReservationView(
         "r", "ann", "k", None, 8 * GB, ReservationState.WAITING, 1, None, 60.0
@@ -179,8 +200,8 @@ def test_a_reservation_is_told_when_it_is_granted_and_over_not_when_renewed():
     (first,) = happenings.see(effects.AnnounceReservation(granted), 0.0)
     assert words(first) == "faces has 8.0 GB of gpu0 for code of their own"
     assert happenings.see(effects.AnnounceReservation(granted), 0.0) == []
-    (last,) = happenings.see(effects.AnnounceReservation(granted, "given back"), 0.0)
-    assert words(last) == "faces gave back 8.0 GB of gpu0 (given back)"
+    (last,) = happenings.see(effects.AnnounceReservation(granted, why), 0.0)
+    assert words(last) == said
     assert happenings.see(effects.AnnounceReservation(view, "given up"), 0.0) == []
 
 

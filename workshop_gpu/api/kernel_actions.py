@@ -10,7 +10,7 @@ from tornado.web import authenticated
 
 from workshop_gpu.api.errors import KernelUnknown, RestartFailed
 from workshop_gpu.api.handler import WorkshopHandler, administered
-from workshop_gpu.api.people import own_bytes_of_kernels
+from workshop_gpu.api.people import granted_bytes, own_bytes_of_kernels
 from workshop_gpu.api.schemas_instructor import Kernel, KernelList
 from workshop_gpu.conductor.effects import Snapshot
 from workshop_gpu.conductor.errors import gigabytes
@@ -25,10 +25,11 @@ class _KernelHandler(WorkshopHandler):
         participant = self.tokens.participant(kernel)
         holds = [hold.model for hold in snapshot.holds if hold.kernel == kernel]
         granted = [
-            view.size_bytes
+            view
             for view in snapshot.reservations
             if view.kernel == kernel and view.state is ReservationState.GRANTED
         ]
+        sizes = [view.size_bytes for view in granted]
         waiting = sum(
             job.kernel == kernel and job.state is JobState.QUEUED for job in snapshot.jobs
         )
@@ -40,11 +41,11 @@ class _KernelHandler(WorkshopHandler):
             notebook=participant.notebook_name,
             state=getattr(manager.get_kernel(kernel), "execution_state", "") or "unknown",
             own_bytes=own_bytes,
-            reserved_bytes=sum(size or 0 for size in granted),
+            reserved_bytes=sum(granted_bytes(view, snapshot) for view in granted),
             holds=holds,
             reservations=len(granted),
             waiting=waiting,
-            restart_loses=_losses(own_bytes, len(holds), granted, waiting),
+            restart_loses=_losses(own_bytes, len(holds), sizes, waiting),
         )
 
     def running(self) -> list[str]:

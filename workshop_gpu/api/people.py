@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from workshop_gpu.api.identity import KernelTokens
 from workshop_gpu.api.rules import name_of
 from workshop_gpu.api.schemas_instructor import Participant
+from workshop_gpu.conductor.effects import ReservationView, Snapshot
 from workshop_gpu.conductor.states import JobState, Priority, ReservationState
 from workshop_gpu.host import records
 from workshop_gpu.host.runtime import Runtime
@@ -19,8 +20,7 @@ def participants(runtime: Runtime, tokens: KernelTokens) -> list[Participant]:
     running = Counter(job.participant for job in now.jobs if job.state is JobState.RUNNING)
     reserved_bytes: Counter[str] = Counter()
     for view in now.reservations:
-        if view.state is ReservationState.GRANTED:
-            reserved_bytes[view.participant] += view.size_bytes or 0
+        reserved_bytes[view.participant] += granted_bytes(view, now)
     own_bytes = own_bytes_of_kernels(runtime)
     help_texts = {call.participant.id: call.text for call in runtime.classroom.calls}
     jobs, gpu_s = _used(runtime)
@@ -44,6 +44,15 @@ def participants(runtime: Runtime, tokens: KernelTokens) -> list[Participant]:
         )
         for person in sorted(known.values(), key=lambda person: (person.name, person.id))
     ]
+
+
+def granted_bytes(view: ReservationView, now: Snapshot) -> int:
+    """What a reservation keeps from others: of a whole GPU all that it has; 0 while it waits."""
+    if view.state is not ReservationState.GRANTED:
+        return 0
+    if view.size_bytes is not None:
+        return view.size_bytes
+    return sum(each.total_bytes for each in now.devices if each.device == view.device)
 
 
 def own_bytes_of_kernels(runtime: Runtime) -> Counter[str]:

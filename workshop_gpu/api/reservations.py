@@ -69,7 +69,10 @@ class ReservationHandler(ReservingHandler):
         others = not owns(self.participant, view.participant, view.kernel)
         if others and not await self.is_admin():
             raise ReservationUnknown(reservation)
-        self.reservations.drop(reservation)
+        if others:
+            self.reservations.take_away(reservation)
+        else:
+            self.reservations.drop(reservation)
         await self.runtime.clearing.keep()
         if others:
             await self.note("ended a reservation", reservation, {"of": view.participant})

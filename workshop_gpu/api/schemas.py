@@ -249,6 +249,8 @@ class Device(msgspec.Struct, frozen=True):
     (of a model that leaves), working (of jobs, by whose they are), cache (our worker's, beyond
     the rest), reservation (by whose it is), notebook (own code, by the notebook's name), foreign
     (another program), margin.
+
+    `state` is "starting", "ready" or "lost".
     """
 
     id: str
@@ -258,6 +260,11 @@ class Device(msgspec.Struct, frozen=True):
     free_bytes: int
     holders: list[Holder]
     slots: list[Slot]
+    reason: str = ""
+    """Why it does not work: how its worker ended, or why it was given up. "" where it works, and
+    while it starts for the first time."""
+    retry_s: float | None = None
+    """How often one that is lost is tried again; null: never."""
 
 
 class Reservation(msgspec.Struct, frozen=True):
@@ -280,6 +287,8 @@ class Reservation(msgspec.Struct, frozen=True):
     expires_in_s: float | None
     reason: str = ""
     """In words, what it waits for."""
+    kernel: str | None = None
+    """Whose code it is for: for its owner, pages and admins."""
 
 
 class Me(msgspec.Struct, frozen=True):

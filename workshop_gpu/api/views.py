@@ -19,6 +19,7 @@ from workshop_gpu.catalogue.loras import OfferedLora
 from workshop_gpu.catalogue.spec import ModelSpec
 from workshop_gpu.conductor import effects
 from workshop_gpu.conductor.errors import ErrorReport
+from workshop_gpu.conductor.people import with_names
 from workshop_gpu.conductor.states import JobState, SlotState
 from workshop_gpu.host import classroom
 from workshop_gpu.host.log_entries import CatalogueRead, LogEntry, Preview, ProblemsChanged
@@ -77,7 +78,7 @@ class Views:
             batch=view.batch if view else 1,
             reason=self._words(view.reason) if view else "",
             went_on=view.went_on if view else "",
-            kernel=self._kernel(record.participant, mine=mine),
+            kernel=self._kernel(record.participant.kernel, mine=mine),
             priority=name_of(view.priority if view else record.priority),
         )
         if not (mine or self._viewer.admin):
@@ -86,13 +87,14 @@ class Views:
             job, params=msgspec.structs.asdict(record.params), images=self._images(record, state)
         )
 
-    def _kernel(self, owner: Participant, *, mine: bool) -> str | None:
+    def _kernel(self, kernel: str | None, *, mine: bool) -> str | None:
         """A page has to know its own notebooks' kernels, and Jupyter shows it all; a kernel's token
         opens nothing of Jupyter's, and need not know of others."""
         seen = mine or self._viewer.admin or self._viewer.participant.kernel is None
-        return owner.kernel if seen else None
+        return kernel if seen else None
 
     def _words(self, text: str) -> str:
+        text = with_names(text, self._runtime.chronicle.name_of)
         return text if self._viewer.admin else without_paths(text)
 
     def _error(self, error: ErrorReport | None) -> ErrorReport | None:
@@ -205,10 +207,11 @@ class Views:
         self, view: effects.ReservationView, *, ended: bool = False
     ) -> schemas.Reservation:
         owner = self._runtime.reservations.owner(view.reservation)
+        mine = view.participant == self._viewer.participant.id
         return schemas.Reservation(
             id=view.reservation,
             participant=owner.name if owner else view.participant,
-            mine=view.participant == self._viewer.participant.id,
+            mine=mine,
             device=view.device,
             size_bytes=view.size_bytes,
             whole=view.size_bytes is None,
@@ -216,7 +219,8 @@ class Views:
             position=view.position,
             expected_wait_s=view.expected_wait_s,
             expires_in_s=view.expires_in_s,
-            reason=view.reason,
+            reason=self._words(view.reason),
+            kernel=self._kernel(view.kernel, mine=mine),
         )
 
     # the whole
@@ -284,6 +288,8 @@ class Views:
             free_bytes=view.free_bytes,
             holders=holders.named(view.holders, notebooks, self._owner),
             slots=[slot for slot in slots if slot.device == view.device],
+            reason=self._words(view.reason),
+            retry_s=view.retry_s,
         )
 
     def _owner(self, kind: str, name: str) -> str | None:
@@ -322,7 +328,7 @@ class Views:
                 return schemas.HoldEvent(hold_of(hold), ended) if mine else None
             case effects.AnnounceReservation(reservation, ended):
                 told = self.reservation(reservation, ended=bool(ended))
-                return schemas.ReservationEvent(told, ended)
+                return schemas.ReservationEvent(told, self._words(ended))
             case effects.AnnouncePolicy(policy):
                 return schemas.PolicyEvent(policy.paused, policy.patience_s, policy.queue_limit)
             case effects.AnnounceWaits(waits_s):

@@ -180,7 +180,7 @@ class WorkshopMagics(Magics):
         if options_of(self.queue, "%", line) is None:
             return None
         status = current().status()
-        return QueueTable([*status.running, *status.waiting])
+        return QueueTable([*status.running, *status.waiting, *status.status.reservations])
 
     @magic_arguments()
     @argument("job", nargs="?", help="the beginning of a job's id (see %%queue); default: all mine")

@@ -55,7 +55,9 @@ class Reserved(Lease):
         return self._last.state
 
     def _ran_out(self, why: str) -> Lost:
-        return ReservationLost("reservation_ended", f"{why}. Ask anew with wg.reserve().")
+        return ReservationLost(
+            "reservation_ended", f"The reservation has ended: {why}. Ask anew with wg.reserve()."
+        )
 
     def wait(self, stream: EventStream, say: Say, timeout_s: float | None = None) -> None:
         """Return once the memory is set aside. `say` is told what is waited for.
@@ -63,11 +65,11 @@ class Reserved(Lease):
         Raises ReservationLost where it ended meanwhile, TimedOut, or ConnectionLost when the
         server has been silent for a minute.
         """
-        news: queue.SimpleQueue[schemas.Reservation] = queue.SimpleQueue()
+        news: queue.SimpleQueue[schemas.ReservationEvent] = queue.SimpleQueue()
 
         def take(event: schemas.StreamEvent) -> None:
             if isinstance(event, schemas.ReservationEvent) and event.reservation.id == self.id:
-                news.put(event.reservation)
+                news.put(event)
 
         unsubscribe = stream.subscribe(take)
         try:
@@ -78,20 +80,21 @@ class Reserved(Lease):
     def _follow(
         self,
         stream: EventStream,
-        news: "queue.SimpleQueue[schemas.Reservation]",
+        news: "queue.SimpleQueue[schemas.ReservationEvent]",
         say: Say,
         timeout_s: float | None,
     ) -> None:
         started = told_at = heard_at = time.monotonic()
         asked_at = -math.inf  # what happened before the subscription is not in `news`
         told: Words | None = None
+        ended = ""
         while True:
             now = time.monotonic()
             if now - asked_at >= (ASK_ANYWAY_S if stream.live else ASK_S):
                 asked_at = now
                 heard_at = self._ask(heard_at, now)
             if self._last.state == "ended":
-                self._lose(self._ran_out("it was ended while it waited"))
+                self._lose(self._ran_out(ended or "nobody said why"))
                 self.check()
             words = describe_reservation(self._last, int(now - told_at))
             if words != told:
@@ -105,9 +108,10 @@ class Reserved(Lease):
                     "(timeout_s=…)."
                 )
             try:
-                self._last, told_at = news.get(timeout=ASK_S), time.monotonic()
+                event = news.get(timeout=ASK_S)
             except queue.Empty:
                 continue
+            self._last, ended, told_at = event.reservation, event.ended, time.monotonic()
 
     def _ask(self, heard_at: float, now: float) -> float:
         """Ask how it stands; returns when the server was last heard."""

@@ -94,6 +94,23 @@ def slot_extras(slot: schemas.Slot) -> str:
     return ", ".join(filter(None, (where, compiled, with_loras)))
 
 
+def device_words(device: schemas.Device) -> str:
+    """What a device does that does not work, and why; "" for one that works."""
+    because = f" ({device.reason})" if device.reason else ""
+    match device.state:
+        case "ready":
+            return ""
+        case "lost" if device.retry_s is None:
+            return f"cannot be used{because}"
+        case "lost":
+            return f"cannot be used{because}; it is tried again every {device.retry_s:.0f} s"
+        case "starting":
+            starts = "being started again" if because else "starting"
+            return f"its worker is {starts}{because}"
+        case other:
+            return f"{other}{because}"
+
+
 class ModelTable(Sequence[schemas.Model]):
     """The catalogue: a list of models that also takes an id (`wg.models()["shapes"]`)."""
 
@@ -187,11 +204,11 @@ class StatusView:
                 str(job.position),
                 _who(job),
                 job.model,
-                "waits" if job.expected_wait_s is None else f"starts {about(job.expected_wait_s)}",
+                _wait_words(job),
             )
             for job in self.waiting
         ]
-        return [*running, *waiting, *map(_reservation_row, self.status.reservations)]
+        return [*running, *waiting, *map(reservation_row, self.status.reservations)]
 
     def _repr_html_(self) -> str:
         parts = [_device_html(device) for device in self.devices]
@@ -226,11 +243,26 @@ class StatusView:
         return "\n".join([*lines, *self.status.problems])
 
 
+def _wait_words(job: schemas.Job) -> str:
+    """When it starts, and what it waits for; why the queue is paused stands above."""
+    wait_s = job.expected_wait_s
+    words = "waits" if wait_s is None else f"starts {about(wait_s)}"
+    match job.waiting_for:
+        case "pause":
+            reason = ""
+        case "download":
+            reason = "its model is being downloaded"
+        case _:
+            reason = job.reason.removesuffix(".")
+    return f"{words} ({reason})" if reason else words
+
+
 def _who(asked: schemas.Job | schemas.Reservation) -> str:
     return f"{asked.participant} (you)" if asked.mine else asked.participant
 
 
-def _reservation_row(reservation: schemas.Reservation) -> Row:
+def reservation_row(reservation: schemas.Reservation) -> Row:
+    """Place, who, what for, and how it stands."""
     words = describe_reservation(reservation)
     waits = reservation.state == "waiting"
     place = str(reservation.position or "") if waits else "has"
@@ -253,7 +285,7 @@ def _in_brackets(part: Holder, extras: dict[str, str]) -> str:
 
 def _device_line(device: schemas.Device) -> str:
     if device.state != "ready":
-        return f"{device.id} ({device.name}): {device.state}"
+        return f"{device.id} ({device.name}): {device_words(device)}"
     free = f"{amount(max(0, device.free_bytes))} of {amount(device.total_bytes)} free"
     return f"{device.id} ({device.name}): {free}"
 

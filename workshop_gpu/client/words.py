@@ -144,6 +144,8 @@ def _waiting_for(job: schemas.Job) -> str:
     name = job.model
     if job.reason:
         return job.reason.removesuffix(".")
+    if job.waiting_for == "download":
+        return f"{name} is being downloaded{_place(job)}"
     if job.waiting_for == "load":
         return f"{name} will be loaded{_place(job)}"
     if job.waiting_for == "room":

@@ -40,6 +40,8 @@ FRONT = 32
 """So many waiting jobs are told at every change."""
 
 _IN_TURN = 4
+_TOLD_ANEW = ("device", "reservation")
+"""Where another reason is told at once: those of the others change with each reading of memory."""
 
 
 class Affects(Enum):
@@ -222,7 +224,7 @@ class Announcer:
             or told.waiting_for != word
             or told.state is not job.state
             or told.priority is not job.priority
-            or (word == "device" and told.reason != reason)
+            or (word in _TOLD_ANEW and told.reason != reason)
         ):
             self._tell(job_view(state, job, position, wait_s, word), effects)
         elif told.position != position or told.expected_wait_s != wait_s:

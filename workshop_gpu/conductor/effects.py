@@ -94,6 +94,10 @@ class DeviceView(msgspec.Struct, frozen=True):
     total_bytes: int
     free_bytes: int
     holders: tuple[Holder, ...]
+    reason: str = ""
+    """Why it does not work, where its worker ended or it was given up."""
+    retry_s: float | None = None
+    """How often it is tried again once it is lost; None: never."""
 
 
 class HoldView(msgspec.Struct, frozen=True):

@@ -307,10 +307,11 @@ class ReservationEnded(WorkshopError):
 
     kind = "reservation_ended"
 
-    def __init__(self, reservation: str) -> None:
+    def __init__(self, reservation: str, why: str = "") -> None:
+        because = f": {why.rstrip('.')}" if why else ""
         super().__init__(
-            "The reservation has ended, and its room may be somebody else's by now. "
-            "Ask for a new one with wg.reserve.",
+            f"The reservation has ended{because}. Its room may be somebody else's by now; ask for "
+            "a new one with wg.reserve.",
             reservation=reservation,
         )
 

@@ -356,10 +356,16 @@ class ReservationRenewed(Event, frozen=True):
     ttl_s: float
 
 
+GIVEN_BACK = "given back"
+TAKEN_AWAY = "the instructor ended it"
+
+
 class ReservationDropped(Event, frozen=True):
-    """Refused with ReservationUnknown or ReservationEnded."""
+    """By its owner (`why` is GIVEN_BACK), or by the instructor (TAKEN_AWAY). Refused with
+    ReservationUnknown or ReservationEnded."""
 
     reservation: str
+    why: str = GIVEN_BACK
 
 
 class PolicyChanged(Event, frozen=True):

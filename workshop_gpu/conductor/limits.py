@@ -11,6 +11,7 @@ from workshop_gpu.conductor.changes import Changes
 from workshop_gpu.conductor.effects import StopFetch, StopWorker
 from workshop_gpu.conductor.errors import TimeLimit
 from workshop_gpu.conductor.fetching import awaits_download
+from workshop_gpu.conductor.people import with_names
 from workshop_gpu.conductor.reasons import wait_reason, waiting_for
 from workshop_gpu.conductor.records import Activity, Job, State
 from workshop_gpu.conductor.states import JobState, SlotState
@@ -19,6 +20,10 @@ STOP_GRACE_S = 10.0
 """A run that was asked to stop has so long to do it."""
 _STEPS_OF_GRACE = 10
 """A run may stand still for so many of its steps, as long as they were measured to be."""
+
+
+def _unnamed(_: str) -> str:
+    return "somebody"
 
 
 class Limits:
@@ -68,7 +73,9 @@ class Limits:
             if self._is_prepared(job):
                 state.waiting_times.begin(name, now)
             else:
-                advice = f"{wait_reason(state, waiting_for(state, job))} Try again later.".strip()
+                # An error is kept for days, and in places where nobody puts names into it.
+                reason = with_names(wait_reason(state, waiting_for(state, job)), _unnamed)
+                advice = f"{reason} Try again later.".strip()
                 error = TimeLimit("Waiting in the queue", limit_s, advice)
                 self._changes.end_job(job, JobState.FAILED, now, error.report())
 

@@ -1,15 +1,17 @@
-"""In words: what a job waits for, and who keeps the room that it needs."""
+"""In words: what a job waits for, and who keeps the room that it needs. People are named by their
+ids (see `people.py`)."""
 
 from collections.abc import Callable
 
 from workshop_gpu.conductor.errors import gigabytes
 from workshop_gpu.conductor.fetching import awaits_download
 from workshop_gpu.conductor.lending import guests
+from workshop_gpu.conductor.people import person
 from workshop_gpu.conductor.placement import never_fits
 from workshop_gpu.conductor.planning import TYPICAL, least_bytes, missing_elsewhere_bytes
-from workshop_gpu.conductor.records import Device, Job, State
+from workshop_gpu.conductor.records import Device, Job, Reservation, State
 from workshop_gpu.conductor.rungs import HOST
-from workshop_gpu.conductor.states import DeviceState, JobState, SlotState
+from workshop_gpu.conductor.states import DeviceState, JobState, ReservationState, SlotState
 
 _THERE = (SlotState.LOADING, SlotState.READY, SlotState.LEAVING)
 _MOST_NAMED = 6
@@ -151,13 +153,20 @@ def _who_keeps_room(state: State, model: str) -> str:
 
 
 def _reservations(state: State, device: Device) -> list[str]:
+    """Those who have room on the device, and the one for whom it is closed."""
     return [
-        f"{device.name} is reserved as a whole"
-        if each.size_bytes is None
-        else f"{gigabytes(each.size_bytes)} are reserved on {device.name}"
+        _reserved(each, device)
         for each in state.reservations.values()
         if each.device == device.name or state.closed.get(device.name) == each.id
     ]
+
+
+def _reserved(reservation: Reservation, device: Device) -> str:
+    size_bytes, who = reservation.size_bytes, person(reservation.participant)
+    what = "all" if size_bytes is None else gigabytes(size_bytes)
+    if reservation.state is ReservationState.GRANTED:
+        return f"{who} has {what} of {device.name}"
+    return f"{who} waits for {what} of {device.name}"
 
 
 def _sentence(devices: list[Device], of: Callable[[Device], list[str]]) -> str:

@@ -341,7 +341,8 @@ class State:
     """Listed models as the catalogue has them, without the policy."""
     waiting_times: WaitingTimes = field(default_factory=WaitingTimes)
     reservations: dict[str, Reservation] = field(default_factory=dict)
-    ended_reservations: "OrderedDict[str, Reservation]" = field(default_factory=OrderedDict)
+    ended_reservations: "OrderedDict[str, str]" = field(default_factory=OrderedDict)
+    """Why each of the last that are over is so."""
     closed: dict[str, str] = field(default_factory=dict)
     """Devices on which nothing new begins, each with the reservation for which it is kept."""
 

@@ -20,7 +20,7 @@ from workshop_gpu.conductor.offering import class_of, settings_under, under
 from workshop_gpu.conductor.policy import Policy
 from workshop_gpu.conductor.records import Job, State
 from workshop_gpu.conductor.restoring import restore
-from workshop_gpu.conductor.states import JobState, SlotState
+from workshop_gpu.conductor.states import JobState, Priority, SlotState
 from workshop_gpu.conductor.views import hold_view
 
 Request = (
@@ -180,3 +180,6 @@ class Requests:
             priority = class_of(self._state.policy, participant, job.request.priority)
             if priority is not job.priority:
                 self._changes.ordering.reclass(job, priority, now)
+        for reservation in self._state.reservations.values():
+            if reservation.participant == participant:
+                reservation.priority = class_of(self._state.policy, participant, Priority.NORMAL)

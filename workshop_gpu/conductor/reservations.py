@@ -29,6 +29,7 @@ from workshop_gpu.conductor.reservation_views import reservation_view
 from workshop_gpu.conductor.states import Priority, ReservationState
 
 ReservationRequest = ReservationAsked | ReservationRenewed | ReservationDropped
+TIME_OVER = "its time was over"
 
 
 class Reservations:
@@ -47,7 +48,7 @@ class Reservations:
             case ReservationRenewed():
                 self._renew(event, now)
             case ReservationDropped():
-                self.end(living(self._state, event.reservation, now), "dropped", now)
+                self.end(living(self._state, event.reservation, now), event.why, now)
 
     def _ask(self, event: ReservationAsked, now: float) -> None:
         check(self._state, event)
@@ -93,7 +94,7 @@ class Reservations:
         view = reservation_view(self._state, reservation, now)
         del state.reservations[reservation.id]
         self._told.pop(reservation.id, None)
-        state.ended_reservations[reservation.id] = reservation
+        state.ended_reservations[reservation.id] = why
         while len(state.ended_reservations) > state.settings.remembered_holds:
             state.ended_reservations.popitem(last=False)
         if reservation.device is None:
@@ -128,7 +129,7 @@ class Reservations:
 
     def time_passed(self, now: float) -> None:
         for each in [each for each in self._all() if each.expires_s <= now]:
-            self.end(each, "its time was over", now)
+            self.end(each, TIME_OVER, now)
 
     def end_hopeless(self, now: float) -> None:
         """A device whose size was not known when it was asked for is too small for it."""
@@ -188,12 +189,12 @@ def check(state: State, event: ReservationAsked) -> None:
 def living(state: State, reservation: str, now: float) -> Reservation:
     """The reservation, if it is not over. Raises ReservationUnknown or ReservationEnded."""
     if reservation in state.ended_reservations:
-        raise ReservationEnded(reservation)
+        raise ReservationEnded(reservation, state.ended_reservations[reservation])
     each = state.reservations.get(reservation)
     if each is None:
         raise ReservationUnknown(reservation)
     if each.expires_s <= now:
-        raise ReservationEnded(reservation)
+        raise ReservationEnded(reservation, TIME_OVER)
     return each
 
 

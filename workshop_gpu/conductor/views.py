@@ -6,7 +6,7 @@ from workshop_gpu.conductor.effects import DeviceView, HoldView, JobView, SlotVi
 from workshop_gpu.conductor.holds import Hold
 from workshop_gpu.conductor.reasons import wait_reason, waiting_for
 from workshop_gpu.conductor.records import Device, Job, Slot, State
-from workshop_gpu.conductor.states import SlotState
+from workshop_gpu.conductor.states import DeviceState, SlotState
 from workshop_gpu.conductor.stepping import words_of
 from workshop_gpu.conductor.waits import rounded
 
@@ -20,6 +20,8 @@ def device_view(device: Device) -> DeviceView:
         total_bytes=ledger.total_bytes,
         free_bytes=ledger.free_bytes,
         holders=ledger.holders(),
+        reason=device.reason,
+        retry_s=device.retry_s if device.state is DeviceState.LOST else None,
     )
 
 

@@ -72,11 +72,14 @@ class JobEnded(Happening, frozen=True):
 
 
 class DeviceChanged(Happening, frozen=True):
-    """The device's worker is being started again, works again, or was given up."""
+    """The device's worker is being started again, works again, or was given up; then it is tried
+    again every `retry_s` seconds (None: never). `reason` is why it does not work."""
 
     kind: ClassVar[str] = "device"
     device: str
     state: DeviceState
+    reason: str = ""
+    retry_s: float | None = None
 
 
 class Reserved(Happening, frozen=True):
@@ -169,7 +172,7 @@ class Happenings:
             self._devices[view.device] = state
         if state is before or (not known and state is DeviceState.READY):
             return []  # its first start is no news
-        return [DeviceChanged(view.device, state)]
+        return [DeviceChanged(view.device, state, view.reason, view.retry_s)]
 
     def _reservation(self, view: effects.ReservationView, ended: str) -> list[Happening]:
         granted = view.reservation in self._granted

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import msgspec
 
 from workshop_gpu.conductor.errors import gigabytes
+from workshop_gpu.conductor.events import GIVEN_BACK, TAKEN_AWAY
 from workshop_gpu.conductor.rungs import RESIDENT
 from workshop_gpu.conductor.states import DeviceState
 from workshop_gpu.conductor.stepping import words_of
@@ -70,13 +71,17 @@ def in_words(happening: Happening, name_of: Callable[[str], str]) -> str:
             return f"{model} could not be loaded on {device}: {error.message}"
         case Evicted():
             return _evicted(happening, name_of)
-        case DeviceChanged(device, state):
-            return _device(device, state)
+        case DeviceChanged():
+            return _device(happening)
         case Reserved(_, participant, device, size_bytes, ended):
             what = "all" if size_bytes is None else gigabytes(size_bytes)
             who = name_of(participant)
+            if ended == TAKEN_AWAY:
+                return f"The instructor took {what} of {device} away from {who}"
+            if ended == GIVEN_BACK:
+                return f"{who} gave back {what} of {device}"
             if ended:
-                return f"{who} gave back {what} of {device} ({ended})"
+                return f"{who} no longer has {what} of {device} ({ended})"
             return f"{who} has {what} of {device} for code of their own"
         case QueuePaused(reason):
             return f"The queue is paused: {reason}" if reason else "The queue goes on"
@@ -112,14 +117,18 @@ def _evicted(gone: Evicted, name_of: Callable[[str], str]) -> str:
     return text
 
 
-def _device(device: str, state: DeviceState) -> str:
-    match state:
+def _device(changed: DeviceChanged) -> str:
+    device = changed.device
+    because = f" ({changed.reason})" if changed.reason else ""
+    match changed.state:
         case DeviceState.READY:
             return f"{device} works again"
         case DeviceState.LOST:
-            return f"{device} cannot be used at present; it is tried again every minute"
+            every_s = changed.retry_s
+            again = "" if every_s is None else f"; it is tried again every {duration(every_s)}"
+            return f"{device} cannot be used{because}{again}"
         case _:
-            return f"The worker of {device} is being started again"
+            return f"The worker of {device} is being started again{because}"
 
 
 def duration(seconds_s: float) -> str:

@@ -65,7 +65,12 @@ class Reservations:
         self._ask(events.ReservationRenewed(reservation, participant.kernel, ttl_s))
 
     def drop(self, reservation: str) -> None:
+        """Its owner gives it back."""
         self._ask(events.ReservationDropped(reservation))
+
+    def take_away(self, reservation: str) -> None:
+        """The instructor ends somebody's."""
+        self._ask(events.ReservationDropped(reservation, events.TAKEN_AWAY))
 
     def clear(self, participant: Participant, device: str) -> ReservationView:
         """A whole GPU for the instructor, until `open`. One that is cleared already stays so."""

@@ -6,16 +6,17 @@ import type { Room } from '../room';
 import type { Plan } from '../types';
 import { modelLines } from '../view';
 import { Do } from './Doing';
-import { useAnswer } from './hooks';
+import { useAnswer, useNow } from './hooks';
 import { ModelRow } from './Now';
 
 /** The models, with all that can be done with each. */
 export function ModelsTab({ desk, room }: { desk: Desk; room: Room }) {
   const { trans } = desk;
+  const now = useNow();
   return (
     <section className="jp-wg-models">
       <ul>
-        {modelLines(room, trans).map(line => (
+        {modelLines(room, now, trans).map(line => (
           <ModelRow key={line.id} line={line}>
             <div className="jp-wg-tools">
               {modelActions(line.model, trans).map(action => (

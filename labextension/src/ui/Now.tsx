@@ -17,11 +17,11 @@ export function Now({ desk, room }: { desk: Desk; room: Room }) {
   return (
     <>
       {room.me.admin && <Problems room={room} trans={trans} />}
-      {bars(room, trans).map(bar => (
+      {bars(room, now, trans).map(bar => (
         <DeviceBar key={bar.device} bar={bar} />
       ))}
       <Queue lines={queueLines(room, desk.isMine, now, trans)} paused={room.paused} trans={trans} />
-      <Models lines={modelLines(room, trans)} trans={trans} />
+      <Models lines={modelLines(room, now, trans)} trans={trans} />
       <Charts desk={desk} room={room} now={now} />
       <NewsList room={room} trans={trans} />
     </>

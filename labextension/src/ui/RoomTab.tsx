@@ -11,10 +11,10 @@ import {
 } from '../actions';
 import { address } from '../api';
 import type { Desk } from '../desk';
-import { amount, clock } from '../format';
+import { clock } from '../format';
 import type { Room } from '../room';
 import type { Policy } from '../types';
-import { queueLines } from '../view';
+import { queueLines, reservedWords } from '../view';
 import { Do, useDoing } from './Doing';
 import { useAnswer, useNow } from './hooks';
 import { Queue } from './Now';
@@ -37,7 +37,12 @@ export function RoomTab({ desk, room }: { desk: Desk; room: Room }) {
         trans={trans}
         tools={line => {
           const job = jobs.find(each => each.id === line.id);
-          return job && <Do action={cancelJob(job, trans)} sign="✕" />;
+          const reservation = room.reservations.find(each => each.id === line.id);
+          return job ? (
+            <Do action={cancelJob(job, trans)} sign="✕" />
+          ) : (
+            reservation && <Do action={endReservation(reservation, trans)} sign="✕" />
+          );
         }}
       />
       <Devices desk={desk} room={room} />
@@ -115,10 +120,7 @@ function Devices({ desk, room }: { desk: Desk; room: Room }) {
             <li key={each.id} className="jp-wg-row">
               <span className="jp-wg-label">
                 {trans.__('reserved by %1', each.participant)}
-                <span className="jp-wg-detail">
-                  {each.size_bytes === null ? trans.__('all of it') : amount(each.size_bytes)}{' '}
-                  {each.device}
-                </span>
+                <span className="jp-wg-detail">{reservedWords(each, trans)}</span>
               </span>
               <Do action={endReservation(each, trans)} />
             </li>

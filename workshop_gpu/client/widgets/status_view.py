@@ -3,7 +3,7 @@
 from typing import Any
 
 from workshop_gpu.api import schemas, schemas_room
-from workshop_gpu.client.tables import slot_extras
+from workshop_gpu.client.tables import device_words, slot_extras
 from workshop_gpu.client.words import amount, amount_of, describe_reservation, load_words
 
 _KINDS = {
@@ -82,17 +82,11 @@ def _device(device: schemas.Device) -> dict[str, Any]:
     return {
         "id": device.id,
         "name": device.name,
-        "state": "" if device.state == "ready" else _STATES.get(device.state, device.state),
+        "state": device_words(device),
         "free": f"{amount_of(max(0, device.free_bytes), device.total_bytes)} free",
         "free_share": max(0, device.free_bytes) / total_bytes,
         "parts": parts,
     }
-
-
-_STATES = {
-    "starting": "its worker is starting",
-    "lost": "cannot be used at present",
-}
 
 
 def _rank(kind: str) -> int:
@@ -150,7 +144,8 @@ def _waiting(job: schemas.Job) -> dict[str, Any]:
     """While the queue is paused nobody knows for how long; why, stands above."""
     paused = job.waiting_for == "pause"
     words, wait_s = ("paused", None) if paused else (job.reason, job.expected_wait_s)
-    return _row(str(job.position or ""), job, words or "waits", wait_s=wait_s)
+    waits = "its model is being downloaded" if job.waiting_for == "download" else "waits"
+    return _row(str(job.position or ""), job, words or waits, wait_s=wait_s)
 
 
 def _row(
