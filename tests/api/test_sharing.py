@@ -117,7 +117,7 @@ def test_a_reservation_evicts_idle_models_and_what_does_not_fit_beside_it_waits(
     assert held == [{"kind": "reservation", "name": "ann", "bytes": MOST_BYTES}]
     job = ben.submit(model="shapes", steps=1)
     ben.until(lambda event: ben.get(f"api/jobs/{job['id']}")["waiting_for"] == "reservation")
-    assert "reserved" in ben.get(f"api/jobs/{job['id']}")["reason"]
+    assert ben.get(f"api/jobs/{job['id']}")["reason"] == "ann has 42 MB of cpu:0."
     ann.http.delete(f"api/reservations/{reservation['id']}").raise_for_status()
     assert ben.ended(job["id"])["state"] == "done"
 

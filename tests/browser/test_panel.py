@@ -208,7 +208,7 @@ def test_an_instructor_withdraws_offers_loads_pins_and_evicts_a_model(
     rung = model.locator("tbody", has_text=re.compile("^staged-encoders"))
     expect(rung).to_contain_text("text encoders staged")
     press("Place", chosen="staged-encoders")
-    ada.until(lambda _: ada.get("api/models/shapes-dit")["placement"] == "staged-encoders")
+    expect(model).to_have_attribute("data-placement", "staged-encoders")
     for theme in ("Dark", "Light"):
         page.theme(f"JupyterLab {theme}")
         model.get_by_role("button", name="Place", exact=True).click()
@@ -218,7 +218,7 @@ def test_an_instructor_withdraws_offers_loads_pins_and_evicts_a_model(
         model.locator("details").scroll_into_view_if_needed()
         picture(page, f"panel-plan-{theme.lower()}")
     press("Place", chosen="")
-    ada.until(lambda _: ada.get("api/models/shapes-dit")["placement"] == "auto")
+    expect(model).to_have_attribute("data-placement", "auto")
     press("Evict")
     expect(model).to_have_attribute("data-state", "absent", timeout=SLOW_MS)
     page.tab("Log")

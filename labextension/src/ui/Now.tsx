@@ -104,7 +104,12 @@ function Models({ lines, trans }: { lines: ModelLine[]; trans: Trans }) {
 export function ModelRow({ line, children }: React.PropsWithChildren<{ line: ModelLine }>) {
   const off = line.model.enabled ? '' : ' jp-mod-off';
   return (
-    <li className={`jp-wg-model${off}`} data-model={line.id} data-state={line.state}>
+    <li
+      className={`jp-wg-model${off}`}
+      data-model={line.id}
+      data-state={line.state}
+      data-placement={line.model.placement}
+    >
       <div className="jp-wg-row">
         <span className={`jp-wg-swatch jp-mod-${line.look} jp-mod-is-${line.state}`} />
         <span className="jp-wg-label">
