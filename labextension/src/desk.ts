@@ -8,6 +8,9 @@ import type { RoomStream } from './stream';
 import type { IsMine } from './view';
 
 export class Desk {
+  /** The instructor's tab that was shown last: a panel that is hidden forgets what it drew. */
+  tab = 'now';
+
   constructor(
     readonly app: JupyterFrontEnd,
     readonly stream: RoomStream,

@@ -88,7 +88,11 @@ type Tab = keyof typeof TABS;
 /** What an instructor has beside the view that all have. */
 function Tabs({ desk, room }: { desk: Desk; room: Room }) {
   const { trans } = desk;
-  const [tab, setTab] = useState<Tab>('now');
+  const [tab, show] = useState<Tab>(desk.tab as Tab);
+  const setTab = (next: Tab) => {
+    desk.tab = next;
+    show(next);
+  };
   const names: [Tab, string][] = [
     ['now', trans.__('Now')],
     ['room', room.help.length ? trans.__('Room (%1)', room.help.length) : trans.__('Room')],
