@@ -367,7 +367,7 @@ class Conductor:
         if job is not None:
             state.touched_jobs[job.id] = None
         model = getattr(event, "model", "")
-        if not isinstance(event, JobSubmitted):
+        if not isinstance(event, (JobSubmitted, *_SLOT_FACTS)):  # these touch what they change
             for slot in state.slots(model, *SlotState):
                 state.touch(slot.device)
         if isinstance(event, SlotLoaded | JobFinished):

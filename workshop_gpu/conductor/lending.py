@@ -186,7 +186,7 @@ def _room_elsewhere(look: "Look") -> Evict | None:
         ready = [state.devices[slot.device] for slot in state.slots(model, SlotState.READY)]
         if not all(missing_elsewhere_bytes(state, model, size_of(job), each) for each in ready):
             continue
-        claim, placing = look.claim(job), Placing.for_job(state, look.now, job)
+        claim, placing = look.claim(job), look.placing(job)
         for device in (*ready, *look.open(model)):
             missing = missing_elsewhere_bytes(state, model, size_of(job), device)
             if not missing or not look.room.later(device, claim, placing.least_bytes(device)):
@@ -217,7 +217,7 @@ def _calls_back(look: "Look", device: Device, lent: Sequence[Slot]) -> bool:
             continue
         if state.queue.awaits(model):
             job = state.queue.first_of(model)
-            placing, claim = Placing.for_job(state, look.now, job), look.claim(job)
+            placing, claim = look.placing(job), look.claim(job)
         else:
             placing, claim = Placing(state, look.now, model, TYPICAL), Claim(model, None, None)
         if later(device, placing, claim, back_bytes) and not any(

@@ -21,17 +21,24 @@ def load(look: Look, job: Job) -> Order | None:
     ready = [
         slot
         for slot in state.slots(model, SlotState.READY)
-        if (slot.device, model) not in look.useless
+        if not look.useless or (slot.device, model) not in look.useless
     ]
     if ready and not look.resting and not claim.due:
         return None
-    if not coming and _is_in_vain(look, claim, job, anew=not ready):
-        return None
-    if (ready or coming) and not another_is_worth_it_for(look, job, ready, coming):
+    placing = look.placing(job)
+    giving = None
+    at_once = bool(ready) and not claim.due
+    if not coming and (at_once or look.is_reserved_for_others(model)):
+        # Where no device would give room, nor be kept or reserved for the claim, it need not be
+        # asked whether one more is worth it.
+        giving = look.giving(claim, placing.fewest_bytes)
+        if not (_resting(look, giving) if at_once else giving):
+            return None
+    if (ready or coming) and not another_is_worth_it_for(look, claim, ready, coming):
         _keep_for(look, claim, loading)
         return None
-    placing = Placing.for_job(state, look.now, job)
-    giving = look.giving(claim, placing.fewest_bytes)
+    if giving is None:
+        giving = look.giving(claim, placing.fewest_bytes)
     order = _make_it_ready(look, claim, placing, giving, anew=not (ready or coming))
     if order is None and coming:
         # One more would be worth it and cannot be had: what prepares the model is all there is.
@@ -39,16 +46,6 @@ def load(look: Look, job: Job) -> Order | None:
     elif order is None and (claim.due or not ready):
         _wait_for_room(look, claim, placing, alone=not ready)
     return order
-
-
-def _is_in_vain(look: Look, claim: Claim, job: Job, anew: bool) -> bool:
-    """Whether no device would give room, nor be kept or reserved for the claim: then it need not be
-    asked whether one more is worth it."""
-    at_once = not anew and not claim.due
-    if not at_once and not look.is_reserved_for_others(claim.model):
-        return False
-    giving = look.giving(claim, Placing.for_job(look.state, look.now, job).fewest_bytes)
-    return not (_resting(look, giving) if at_once else giving)
 
 
 def _resting(look: Look, devices: Sequence[Device]) -> list[Device]:
@@ -69,26 +66,29 @@ def _make_it_ready(
     return None if option is None else make_room_or_load(option, claim.model)
 
 
-def another_is_worth_it_for(look: Look, job: Job, ready: Sequence[Slot], coming: int) -> bool:
-    """Whether one more device should load the job's model, which these slots have ready and
+def another_is_worth_it_for(look: Look, claim: Claim, ready: Sequence[Slot], coming: int) -> bool:
+    """Whether one more device should load the claim's model, which these slots have ready and
     `coming` devices prepare."""
-    state, queue, due_key = look.state, look.state.queue, look.claim(job).due_key
-    devices = [state.devices[slot.device] for slot in ready]
-    load_s = state.estimates.load_guess_s(job.model, state.weights_bytes(job.model))
-    if not coming and look.lag.falls_behind(job.model):
+    state, queue, model = look.state, look.state.queue, claim.model
+    if not coming and look.lag.falls_behind(model):
         return True
-    if due_key is not None and not coming:
+    due_key = None if coming else claim.due_key
+    due = queue.due_of(model) if due_key is not None else 0
+    if due > len(ready):
+        return True
+    load_s = state.estimates.load_guess_s(model, state.weights_bytes(model))
+    devices = [state.devices[slot.device] for slot in ready]
+    if due_key is not None:
         # They are overtaken on other devices for as long as they wait for those that have it.
-        due = queue.due_of(job.model)
         soon = (
             device
             for device in devices
             if look.free_in_s(device) <= load_s and look.first_key_on(device) >= due_key
         )
-        return due > len(devices) or due > len(list(islice(soon, due)))
+        return due > len(list(islice(soon, due)))
 
     def worth(free_in_s: float) -> bool:
-        waiting, work_s = queue.waiting(job.model), queue.work_s(job.model)
+        waiting, work_s = queue.waiting(model), queue.work_s(model)
         return another_is_worth_it(waiting, work_s, len(ready), coming, free_in_s, load_s)
 
     # With a long queue it is even if one of them were free at once: then nobody need look.

@@ -9,7 +9,7 @@ from workshop_gpu.conductor.lag import Lag
 from workshop_gpu.conductor.looked import look_at
 from workshop_gpu.conductor.orders import Evict, Load, Order
 from workshop_gpu.conductor.placement import Option
-from workshop_gpu.conductor.placing import Ask
+from workshop_gpu.conductor.placing import Ask, Placing
 from workshop_gpu.conductor.queue import BEGIN, END, Key
 from workshop_gpu.conductor.records import Device, Job, Slot, State
 from workshop_gpu.conductor.room import Claim, Room
@@ -52,6 +52,7 @@ class Look:
         self.resting = set(state.lanes.idle()) - state.closed.keys()
         self.room = Room(state, now, stuck)
         self._firsts: dict[str, Key] = {}
+        self._placings: dict[str, Placing] = {}
         self.lag = Lag(state, self.devices, self.first_key_on)
         self.closed: dict[str, Closed] = {}
         self.reserved: set[str] = set()
@@ -79,6 +80,13 @@ class Look:
         if due_key is None and self.lag.falls_behind(job.model):
             due_key = self.state.queue.first_of(job.model).key
         return Claim(job.model, job.participant, job.key, due_key)
+
+    def placing(self, job: Job) -> Placing:
+        """How a device could take the job."""
+        placing = self._placings.get(job.id)
+        if placing is None:
+            placing = self._placings[job.id] = Placing.for_job(self.state, self.now, job)
+        return placing
 
     def open(self, model: str) -> list[Device]:
         """Devices where the model could be loaded: it is not there, and did not fail there."""

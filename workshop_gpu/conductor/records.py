@@ -392,11 +392,9 @@ class State:
     def copies_changed(self, model: str) -> None:
         """A copy of the model came, or goes: where somebody holds or pins it, that decides which of
         the others are kept."""
-        may_be_kept = self.holds.on(model) or self.models[model].pinned
-        for device in self.places.get(model, ()):
-            self.touched_devices[device] = None
-            if may_be_kept:
-                self.looked.pop(device, None)
+        if self.holds.on(model) or self.models[model].pinned:
+            for device in self.places.get(model, ()):
+                self.touch(device)
 
     def holds_on(self, model: str) -> list[Hold]:
         return self.holds.of_model(model)

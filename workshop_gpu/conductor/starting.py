@@ -23,7 +23,7 @@ def start(look: Look, job: Job, passed: Sequence[str]) -> Order | None:
     if not places:
         return None
     claim, devices = look.claim(job), look.state.devices
-    placing = Placing.for_job(look.state, look.now, job)
+    placing = look.placing(job)
     run_s = look.state.cost_s(job)
     allowed = []
     for name in places:

@@ -107,4 +107,4 @@ def _is_enough(look: Look, job: Job, ready: Sequence[Slot], coming: set[str]) ->
     coming = coming & usable
     if not (ready or coming):
         return False
-    return not another_is_worth_it_for(look, job, ready, len(coming))
+    return not another_is_worth_it_for(look, look.claim(job), ready, len(coming))
