@@ -147,6 +147,22 @@ def test_a_low_job_is_not_starved_by_a_steady_stream_of_better_ones() -> None:
     assert room.state(low) == "running"
 
 
+def test_a_job_that_rises_past_its_owners_others_goes_before_them() -> None:
+    room = stage(settings=Settings(rise_s=60.0))
+    room.load("a")
+    running = room.submit("a", "bob")
+    old = room.submit("a", "ada", priority=Priority.BATCH)
+    room.now = 30.0
+    young = room.submit("a", "ada", priority=Priority.LOW)
+    others = room.submit("a", "cat", priority=Priority.LOW)
+    assert _places(room, young, others, old) == [1, 2, 3]
+    room.now = 63.0
+    room.tell(events.Tick())
+    # Both of the same class now; what the younger one costs is paid before it, by its owner.
+    assert _places(room, old, others, young) == [1, 2, 3]
+    assert room.state(running) == "running"
+
+
 def test_a_flood_of_one_does_not_delay_the_modest() -> None:
     room = stage(settings=Settings(queue_limit=40))
     room.load("a")
@@ -286,3 +302,7 @@ def test_a_model_is_loaded_while_a_job_of_another_runs() -> None:
     assert room.order() == f"run {running}"
     room.answer()
     assert room.order() == f"run {waiting}"
+
+
+def _places(room: Stage, *jobs: str) -> list[int]:
+    return [room.job(job).position for job in jobs]

@@ -96,10 +96,18 @@ class Ordering:
         for name in self._state.rises.ringing(now, _MOST_RISING):
             job = queue.get(name)
             if job is not None:
-                before = job.key
+                before, risen_from = job.key, (job.rank, job.sequence)
                 self._count_rank(job, now)
                 queue.move(job, before)
-                self.pay(job.participant)
+                if self._passes_own(job, risen_from):
+                    self.pay(job.participant)
+
+    def _passes_own(self, job: Job, risen_from: tuple[int, int]) -> bool:
+        """Whether the job, whose class and number were these, is before another of its participant
+        now that was before it. Mostly those rise first that came first."""
+        risen_to = job.rank, job.sequence
+        own = self._state.queue.of_participant(job.participant)
+        return any(risen_to < (each.rank, each.sequence) < risen_from for each in own)
 
     def _count_rank(self, job: Job, now: float) -> None:
         rise_s = self._state.settings.rise_s
