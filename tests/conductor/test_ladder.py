@@ -12,6 +12,7 @@ from tests.conductor.laddered import laddered, loaded, notices, ordered, out_of_
 from tests.conductor.staging import GB, MEGAPIXEL, stage
 from workshop_gpu.conductor import effects, events
 from workshop_gpu.conductor.errors import ErrorReport, ModelTooLarge, rounded_down, rounded_up
+from workshop_gpu.conductor.policy import Policy
 from workshop_gpu.conductor.rungs import ENCODERS, RESIDENT, VAE, Placement
 
 
@@ -170,6 +171,22 @@ def test_after_such_a_load_the_job_waits_for_another_gpu_that_is_large_enough() 
     assert not made.orders
     made.foreign(0, "gpu0")
     assert ordered(made, "gpu0") == RESIDENT
+
+
+def test_settings_that_take_away_what_was_left_after_memory_ran_out_end_the_job() -> None:
+    """Another job of the same size has met nothing, and goes on as the settings say."""
+    made = stage(laddered())
+    job, another = made.submit("large"), made.submit("large", "bob")
+    loaded(made)
+    out_of_memory(made, "encode", job)
+    assert made.state(job) == "queued"
+    made.tell(events.PolicyChanged(Policy(placements={"large": "staged-encoders"})))
+    error = made.job(job).error
+    assert error is not None
+    assert (error.kind, error.facts["rungs"]) == ("out_of_memory", ["resident"])
+    while made.orders:
+        work(made, "gpu0")
+    assert made.state(another) == "done"
 
 
 def test_a_rung_that_failed_is_not_climbed_again_at_once_but_after_a_while() -> None:

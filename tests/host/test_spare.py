@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -401,7 +402,7 @@ def test_the_spare_takes_a_card_over_and_touches_none_before_where_there_is_anot
 
 
 def uses_cuda(pid):
-    """A CUDA context holds this device open; NVML does not."""
-    folder = f"/proc/{pid}/fd"
-    links = (os.path.join(folder, name) for name in os.listdir(folder))
-    return any("nvidia-uvm" in os.readlink(link) for link in links)
+    """A CUDA context has threads of its own. What is open says nothing: NVML opens the same."""
+    folder = f"/proc/{pid}/task"
+    names = (Path(folder, thread, "comm").read_text() for thread in os.listdir(folder))
+    return any(name.startswith("cuda") for name in names)

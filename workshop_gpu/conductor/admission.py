@@ -44,6 +44,7 @@ from workshop_gpu.conductor.policy_rules import check_contradictions
 from workshop_gpu.conductor.reasons import tried_again
 from workshop_gpu.conductor.records import Device, Job, Slot, State
 from workshop_gpu.conductor.rungs import HOST
+from workshop_gpu.conductor.rungs_left import no_rung_anywhere
 from workshop_gpu.conductor.states import DeviceState, SlotState
 from workshop_gpu.conductor.swap_rules import check_homes
 
@@ -288,6 +289,10 @@ def verdict(state: State, job: Job) -> ErrorReport | None:
         check_manner(state, job.model, size)
     except (InvalidPlacement, NotRepeatable) as refusal:
         return refusal.report()
+    if job.steps and has_ladder(state, job.model):  # the settings may have lost what was left
+        error = no_rung_anywhere(state, job, lambda _: job.steps, job.steps[-1].phase)
+        if error is not None:
+            return error
     failures = [*state.slots(job.model, SlotState.FAILED)]
     needed_bytes = _needed_bytes(state, job.model, size)
     anywhere = not failures and model.facts.memory.swap_device in HOST

@@ -25,6 +25,7 @@ from workshop_gpu.conductor.planning import (
 )
 from workshop_gpu.conductor.records import Device, Job, Slot, State
 from workshop_gpu.conductor.rungs import RESIDENT, Placement
+from workshop_gpu.conductor.rungs_left import leave_a_rung
 from workshop_gpu.conductor.states import SlotState
 
 Ask = Callable[[int], Option | None]
@@ -174,18 +175,14 @@ class Placing:
         units = self._size.pixels * self._size.batch
         known = self._state.shortages.steps(device.name, self._model, units, self._now)
         steps = (*self._steps, *known)
-        if not known or self._leave_a_rung(device, self._size, steps):
+        if not known or leave_a_rung(self._state, self._model, self._size, steps, device):
             return steps
         loads = self._state.shortages.steps(device.name, self._model, 0, self._now)
         steps = (*self._steps, *loads)
         any_way = self._size._replace(placement="", manner="")
-        return steps if loads and self._leave_a_rung(device, any_way, steps) else self._steps
-
-    def _leave_a_rung(self, device: Device, size: Size, steps: tuple[Step, ...]) -> bool:
-        """Whether one is left after these steps, with all the room that the device could give."""
-        room_bytes = room_after(steps, device.ledger.most_bytes)
-        found = plans(self._state, self._model, size, room_bytes, device)
-        return any(not plan.problem for plan in allowed(found, steps))
+        if loads and leave_a_rung(self._state, self._model, any_way, steps, device):
+            return steps
+        return self._steps
 
     def _kept(self, device: Device, slot: Slot) -> bool:
         """Whether the job may run as the model is placed."""

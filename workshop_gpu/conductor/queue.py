@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator
 from typing import Generic, Protocol, TypeVar
 
 from workshop_gpu.conductor.events import JobSubmitted
+from workshop_gpu.conductor.planner import Step
 
 Key = tuple[int, int, float, int, int]
 """Class, reason (see `fairness.Reason`), seconds of the share, since when in line, and a number
@@ -22,9 +23,9 @@ END: Key = (1 << 60, 0, 0.0, 0, 0)
 """Places before and behind those of all jobs."""
 
 
-_Size = tuple[int, int, str, str]
+_Size = tuple[int, int, str, str, tuple[Step, ...]]
 """On which it depends whether a job of a model can run at all: pixels × batch, what comes beside
-it, and the rung and the manner that it names."""
+it, the rung and the manner that it names, and where memory ran out for it."""
 
 
 class Queued(Protocol):
@@ -36,6 +37,8 @@ class Queued(Protocol):
     def key(self) -> Key: ...
     @property
     def cost_s(self) -> float: ...
+    @property
+    def steps(self) -> tuple[Step, ...]: ...
 
     due: bool
 
@@ -101,7 +104,8 @@ class Line(Generic[J]):
 
 
 class Queue(Generic[J]):
-    """All waiting jobs. Whoever changes the key of one says so with `move`; its `cost_s` stays."""
+    """All waiting jobs. Whoever changes the key of one says so with `move`; nothing else of them
+    changes."""
 
     def __init__(self) -> None:
         self._jobs: dict[str, J] = {}
@@ -197,8 +201,7 @@ class Queue(Generic[J]):
 
     def of_size(self, job: J) -> list[J]:
         """All that wait for the same model and are of the same size as this one."""
-        request = job.request
-        return list(self._sizes[request.model][_size(request)].values())
+        return list(self._sizes[job.request.model][_size(job)].values())
 
     def of_group(self, model: str, group: str, most: int) -> list[J]:
         """Those that may be drawn together, in their order; at most so many from the front."""
@@ -229,7 +232,7 @@ class Queue(Generic[J]):
         if request.group:
             self._groups.setdefault((request.model, request.group), Line()).add(job)
         sizes = self._sizes.setdefault(request.model, {})
-        sizes.setdefault(_size(request), {})[request.job] = job
+        sizes.setdefault(_size(job), {})[request.job] = job
         for index, name in self._askers(request):
             index.setdefault(name, {})[request.job] = job
 
@@ -244,7 +247,7 @@ class Queue(Generic[J]):
         if job.due:
             _take(self._due, request.model, job)
             job.due = False
-        self._forget_size(request)
+        self._forget_size(job)
         for index, name in self._askers(request):
             del index[name][request.job]
             if not index[name]:
@@ -275,8 +278,9 @@ class Queue(Generic[J]):
         else:
             self._first_keys[model] = line.first_key
 
-    def _forget_size(self, request: JobSubmitted) -> None:
-        sizes, size = self._sizes[request.model], _size(request)
+    def _forget_size(self, job: J) -> None:
+        request = job.request
+        sizes, size = self._sizes[request.model], _size(job)
         del sizes[size][request.job]
         if not sizes[size]:
             del sizes[size]
@@ -289,9 +293,10 @@ class Queue(Generic[J]):
             yield self._kernels, request.kernel
 
 
-def _size(request: JobSubmitted) -> _Size:
+def _size(job: Queued) -> _Size:
+    request = job.request
     units = request.pixels * request.batch
-    return units, request.beside_bytes, request.placement, request.manner
+    return units, request.beside_bytes, request.placement, request.manner, job.steps
 
 
 N = TypeVar("N")
