@@ -288,7 +288,7 @@ def test_every_make_on_every_rung_draws_what_the_librarys_pipeline_does(
     for rung in (RESIDENT, *RUNGS):
         model = worker.load(source(folder), lambda *_: None, rung)
         at_rest_bytes = worker.resident_bytes
-        assert same_pixels(drawn(worker, model, made, cover).image(), expected), rung
+        assert same_pixels(drawn(worker, model, made, cover).image, expected), rung
         assert worker.resident_bytes == at_rest_bytes
 
 

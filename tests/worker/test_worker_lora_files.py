@@ -201,5 +201,5 @@ def test_a_file_in_kohyas_form_counts_as_strongly_as_it_says(
     finally:
         pipeline.unload_lora_weights()
     picture = drawn(model, loras, file)
-    assert same_pixels(picture.image(), expected)
+    assert same_pixels(picture.image, expected)
     assert not np.array_equal(picture.pixels, drawn(model, loras).pixels)

@@ -85,7 +85,7 @@ def test_a_picture_is_the_bare_pipelines_with_the_same_loras(kit: Kit, pool: Fak
     for wanted in ({kit.one: 0.8}, {kit.other: -1.0, kit.one: 0.5}, {kit.one: 1.0}):
         expected = bare_picture_with(kit.folder, WANTED, wanted)
         picture = drawn(worker, model, loras, wanted)
-        assert same_pixels(picture.image(), expected), wanted
+        assert same_pixels(picture.image, expected), wanted
         assert not np.array_equal(picture.pixels, plain.pixels), wanted
     assert wrapped(model) == 0
     assert np.array_equal(drawn(worker, model, loras, {}).pixels, plain.pixels)

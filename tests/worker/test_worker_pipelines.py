@@ -48,7 +48,7 @@ def drawn(model: Any, wanted: Any = SMALL) -> Any:
     from workshop_gpu.worker.drawing import draw
 
     (picture,) = draw(model, [wanted], lambda step: None)
-    return picture.image()
+    return picture.image
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])

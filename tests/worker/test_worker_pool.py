@@ -41,7 +41,7 @@ def drawn(model: Any) -> Any:
     from workshop_gpu.worker.drawing import draw
 
     (picture,) = draw(model, [WANTED], lambda step: None)
-    return picture.image()
+    return picture.image
 
 
 def expected() -> Any:

@@ -23,7 +23,7 @@ def shown(jpeg: bytes) -> np.ndarray:
 def likeness(jpeg: bytes, picture: Any) -> float:
     """The correlation of a preview with the picture, from -1 to 1."""
     preview = shown(jpeg)
-    image = picture.image().resize(preview.shape[1::-1])
+    image = picture.image.resize(preview.shape[1::-1])
     return float(np.corrcoef(preview.ravel(), np.asarray(image, float).ravel())[0, 1])
 
 

@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -117,7 +118,14 @@ class _Sitter:
     ) -> None:
         """Check the picture and keep it as a file that says how it is made again."""
         check_picture(model, picture)
-        self.files.append(encode_png(picture.image(), record(params, self.member.metadata)))
+        self.files.append(encode_png(picture.image, record(params, self.member.metadata)))
+
+
+_MOST_BESIDE = 4
+"""Threads that make files of pictures."""
+
+_DrawnOnce = tuple[_Sitter, Picture, GenerateParams]
+"""One picture of a job, and how it was made."""
 
 
 @dataclass(frozen=True)
@@ -192,16 +200,15 @@ class Batch:
         together, device = len(sitters), self._tools.device
         self._choose(model, sitters.values())
         while sitting := [sitters[job] for job in self._open]:
-            for sitter, picture, params in self._drawn_once(model, sitting):
+            drawn = self._drawn_once(model, sitting)
+            known = partial(record, profile=self._profiles())
+            for (sitter, picture, _), finished in self._finished(model, drawn, known):
                 job = sitter.member.job
-                known = partial(record, profile=self._profiles())
-                finished = attempt(partial(sitter.finish, model, picture, params, known))
-                attempt(partial(previews.learn, picture))  # a preview is never worth a picture
                 if not isinstance(finished, Success):
                     self._answer(job, finished)
                 elif len(sitter.files) == sitter.member.params.images:
                     seconds_s, peak_bytes = time.monotonic() - started, device.peak_bytes()
-                    drawn = Drawn(
+                    done = Drawn(
                         sitter.files,
                         seconds_s,
                         peak_bytes,
@@ -209,7 +216,23 @@ class Batch:
                         self._compiled,
                         self._tools.loras.kept(model),
                     )
-                    self._answer(job, Success(drawn))
+                    self._answer(job, Success(done))
+                attempt(partial(previews.learn, picture))  # a preview is never worth a picture
+
+    def _finished(
+        self, model: OpenModel, drawn: Sequence[_DrawnOnce], record: MakeRecord
+    ) -> Iterable[tuple[_DrawnOnce, Outcome[None]]]:
+        """The pictures are checked and become files, several beside each other: the device waits
+        for that."""
+        ways = [
+            partial(attempt, partial(sitter.finish, model, picture, params, record))
+            for sitter, picture, params in drawn
+        ]
+        if len(ways) < 2:
+            return zip(drawn, [way() for way in ways], strict=True)
+        with ThreadPoolExecutor(_MOST_BESIDE) as threads:
+            outcomes = threads.map(lambda way: way(), ways)
+        return zip(drawn, outcomes, strict=True)
 
     def _choose(self, model: OpenModel, sitters: Iterable[_Sitter]) -> None:
         """With compiled blocks or without, for all of it."""
@@ -233,9 +256,7 @@ class Batch:
         check_params(model, member.params)
         return read_inputs(member.inputs, member.params)
 
-    def _drawn_once(
-        self, model: OpenModel, sitting: Sequence[_Sitter]
-    ) -> list[tuple[_Sitter, Picture, GenerateParams]]:
+    def _drawn_once(self, model: OpenModel, sitting: Sequence[_Sitter]) -> list[_DrawnOnce]:
         """One picture for each job, but for those cancelled on the way, and how it was made."""
         wanted = [sitter.params for sitter in sitting]
         places = list(range(len(sitting)))

@@ -12,6 +12,7 @@ import dataclasses
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -57,14 +58,34 @@ OnStep = Callable[[Step], None]
 
 @dataclass(frozen=True)
 class Picture:
-    """A finished picture: `pixels` are height x width x 3 in 0...1; the latents as last seen."""
+    """A finished picture: `pixels` are height x width x 3 in 0...1; the latents as last seen.
+
+    What is found out about it is kept: the device waits meanwhile.
+    """
 
     pixels: npt.NDArray[np.float32]
     latents: torch.Tensor | None
 
+    @cached_property
     def image(self) -> Image.Image:
         """The picture in eight bits, rounded as diffusers rounds."""
         return Image.fromarray((self.pixels * 255).round().astype(np.uint8))
+
+    @cached_property
+    def has_nan(self) -> bool:
+        """Whether a pixel is not a number, or infinite."""
+        return not np.isfinite(self.pixels).all()
+
+    @cached_property
+    def is_blank(self) -> bool:
+        """Whether all pixels are of one colour, as no denoiser paints them."""
+        bands = self.image.split()
+        return all(low == high for low, high in (band.getextrema() for band in bands))
+
+    @cached_property
+    def latents_are_numbers(self) -> bool:
+        """Also where none are known."""
+        return self.latents is None or bool(self.latents.isfinite().all())
 
 
 def check_params(model: OpenModel, params: GenerateParams) -> None:
@@ -128,38 +149,24 @@ def draw(
 
 def decoding_failed(picture: Picture) -> bool:
     """Whether the VAE seems to have made no picture of latents that are numbers."""
-    return _latents_are_numbers(picture) and (_has_nan(picture) or _is_blank(picture))
+    return picture.latents_are_numbers and (picture.has_nan or picture.is_blank)
 
 
 def check_picture(model: OpenModel, picture: Picture) -> None:
     """Refuse what is no picture. Raises GenerationFailed."""
-    if _has_nan(picture) or not _latents_are_numbers(picture):
+    if picture.has_nan or not picture.latents_are_numbers:
         raise errors.GenerationFailed(
             model.source.model,
             "the picture is not a number (NaN) somewhere. Its VAE or denoiser probably does not "
             f"work in {_dtype_names(model)}: set another dtype for this model.",
         )
 
-    if _is_blank(picture):
+    if picture.is_blank:
         raise errors.GenerationFailed(
             model.source.model,
             "the picture is blank: all its pixels are alike, also with its VAE in float32. "
             "Try another seed, more steps or another size.",
         )
-
-
-def _has_nan(picture: Picture) -> bool:
-    return not np.isfinite(picture.pixels).all()
-
-
-def _is_blank(picture: Picture) -> bool:
-    """Whether all pixels are of one colour, as no denoiser paints them."""
-    image = np.asarray(picture.image())
-    return bool((image == image[:1, :1]).all())
-
-
-def _latents_are_numbers(picture: Picture) -> bool:
-    return picture.latents is None or bool(picture.latents.isfinite().all())
 
 
 def call_arguments(

@@ -71,7 +71,7 @@ class PreviewMap:
         height, width = picture.pixels.shape[:2]
         cells = _cells(picture.latents, height, width)
         if cells is not None:
-            self._examples.append(_Example(cells, picture.image().convert("RGB")))
+            self._examples.append(_Example(cells, picture.image.convert("RGB")))
             self._fitted.clear()
 
     def jpeg(self, latents: torch.Tensor, height: int, width: int) -> bytes:
@@ -191,4 +191,4 @@ def _prior_example(pipeline: Any) -> _Example | None:
     cells = _cells(latents, *pixels.shape[:2])
     if cells is None or not np.isfinite(pixels).all():
         return None
-    return _Example(cells, Picture(pixels, None).image().convert("RGB"))
+    return _Example(cells, Picture(pixels, None).image.convert("RGB"))
