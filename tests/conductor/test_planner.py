@@ -144,6 +144,18 @@ def test_where_the_bus_is_slow_the_encoders_are_streamed_rather_than_the_denoise
     assert plan.job_s < named(question, "staged-streamed").job_s / 2
 
 
+def test_what_comes_once_in_a_job_does_not_hide_in_the_shadow_of_the_bus() -> None:
+    """Else rungs that wait for the bus would seem to encode and decode for nothing."""
+    speeds = Speeds(step_s=0.183, bus_bytes_per_s=52e9, once_s=0.8)
+    question = ask(16, speeds)
+    both, staged = named(question, "streamed-both"), named(question, "staged-streamed")
+    assert both.placement.streamed_bytes / 52e9 < 0.183 < staged.placement.streamed_bytes / 52e9
+    assert both.job_s == pytest.approx(0.8 + 28 * 0.183 + 2 * 11.16 / 52 + 0.17 / 52)
+    steps_s = 28 * staged.placement.streamed_bytes / 52e9
+    assert staged.job_s == pytest.approx(0.8 + steps_s + (11.16 + 0.17) / 52)
+    assert chosen(question).rung.name == "streamed-both"
+
+
 def test_a_picture_that_only_moves_weights_is_better_than_a_faster_one_in_tiles() -> None:
     room = (WEIGHTS + by_formula(WEIGHTS, 4 * MEGAPIXEL)) / GB - 1
     plans = plan_all(ask(room, OLD_CARD, units=4 * MEGAPIXEL))

@@ -1,5 +1,7 @@
 """Seconds a step, by the placement that they were measured in."""
 
+import pytest
+
 from workshop_gpu.conductor.estimates import Estimates
 
 STAGED = "encoders staged"
@@ -39,3 +41,40 @@ def test_what_was_learned_of_placements_outlives_the_server() -> None:
     assert again.learned() == estimates.learned()
     assert again.bus_bytes_per_s() == 5e9
     assert again.activations("m", 0, 100, 1).by_kind == ((STAGED, 77),)
+
+
+def test_what_a_picture_takes_besides_its_steps_is_told_apart_from_them() -> None:
+    """So a job of few steps says how long one of many takes."""
+    estimates = Estimates()
+    estimates.learn_run("m", 100, 2, 1.5, steps_s=0.5)
+    assert estimates.run_s("m", 100, 2) == 1.5
+    assert estimates.run_s("m", 100, 28) == 0.25 * 28 + 1.0
+    assert estimates.run_s("m", 100, 28 * 3, images=3) == 0.25 * 28 * 3 + 3.0
+    assert estimates.run_s("m", 200, 28) == 2 * (0.25 * 28 + 1.0), "of a picture twice as large"
+    assert Estimates(estimates.learned()).run_s("m", 100, 28) == 8.0
+
+
+def test_of_several_pictures_in_a_job_each_takes_its_part() -> None:
+    estimates = Estimates()
+    estimates.learn_run("m", 100, 40, 12.0, steps_s=8.0, images=4)
+    assert estimates.run_s("m", 100, 10) == 2.0 + 1.0
+
+
+@pytest.mark.parametrize("steps_s", [0.0, -1.0, 7.0])
+def test_steps_that_were_not_measured_have_all_of_the_job(steps_s: float) -> None:
+    estimates = Estimates()
+    estimates.learn_run("m", 100, 10, 5.0, steps_s=steps_s)
+    assert estimates.run_s("m", 100, 20) == 10.0
+
+
+def test_the_same_is_told_apart_in_every_placement_and_with_compiled_blocks() -> None:
+    estimates = Estimates()
+    estimates.learn_run("m", 100, 10, 6.0, placement=STAGED, steps_s=4.0)
+    estimates.learn_run("m", 100, 10, 3.0, compiled=True, steps_s=2.0)
+    assert estimates.measured_run_s("m", 100, 10, 1) == {STAGED: 6.0}
+    assert estimates.run_s("m", 100, 20, placement=STAGED) == 10.0
+    assert estimates.run_s("m", 100, 20, compiled=True) == 5.0
+    assert estimates.once_s("m", 100, 1) == 1.0, "the least, for it was never resident uncompiled"
+    estimates.learn_run("m", 100, 10, 5.5, steps_s=5.0)
+    assert estimates.once_s("m", 100, 1) == 0.5
+    assert Estimates(estimates.learned()).learned() == estimates.learned()

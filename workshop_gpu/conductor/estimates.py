@@ -9,7 +9,7 @@ import re
 from workshop_gpu.conductor.events import ModelFacts, PartBytes
 from workshop_gpu.conductor.learned import Learned, Weighed
 from workshop_gpu.conductor.rungs import RESIDENT, RoleBytes
-from workshop_gpu.conductor.step_times import StepTimes, smoothed
+from workshop_gpu.conductor.step_times import Pace, StepTimes, smoothed
 from workshop_gpu.conductor.working_memory import Activations, Peaks, by_formula
 
 _MEGAPIXEL = 1_000_000
@@ -32,6 +32,7 @@ _UNKNOWN_MODEL_BYTES = 6 * _GB
 _CONTRADICTION = 0.1
 
 _AS_A_WHOLE = RESIDENT.name
+_COMPILED = "compiled"
 
 # Before anything was measured: seconds a step and megapixel, seconds a byte (an SSD's 1.5 GB/s).
 _GUESSED_STEP_S = 0.2
@@ -71,6 +72,7 @@ class Estimates:
         self._steps = StepTimes(kept.steps_s)
         self._placed = StepTimes(kept.placed_s)
         self._compiled = StepTimes(kept.compiled_s)
+        self._once = StepTimes(kept.once_s)
         self._drew_compiled = {name.rsplit("/", 1)[-1] for name in kept.compiled_s}
         self._bus_bytes_per_s = max(0.0, kept.bus_bytes_per_s)
         self._denoisers: dict[str, str] = {}
@@ -88,6 +90,7 @@ class Estimates:
             placed_s=self._placed.learned(),
             bus_bytes_per_s=self._bus_bytes_per_s,
             compiled_s=self._compiled.learned(),
+            once_s=self._once.learned(),
         )
 
     def know(self, facts: ModelFacts) -> None:
@@ -216,40 +219,77 @@ class Estimates:
         batch: int = 1,
         placement: str = _AS_A_WHOLE,
         compiled: bool = False,
+        images: int = 1,
     ) -> float | None:
-        """Seconds that so many jobs run together; None while the model never ran so many.
-        Another size than those measured is scaled from the nearest by its pixels. A placement
+        """Seconds that so many jobs run together, `steps` being those of all `images` of one of
+        them; None while the model never ran so many."""
+        pace = self.pace(model, pixels, batch, placement, compiled)
+        return None if pace is None else pace.run_s(steps, images)
+
+    def pace(
+        self,
+        model: str,
+        pixels: int,
+        batch: int = 1,
+        placement: str = _AS_A_WHOLE,
+        compiled: bool = False,
+    ) -> Pace | None:
+        """Another size than those measured is scaled from the nearest by its pixels. A placement
         in which it never ran is taken to be as fast as any, or as is guessed where it only ever
         waited for its weights. With `compiled` blocks it is taken to be no slower than without."""
         if not compiled:
-            return self._plain_run_s(model, pixels, steps, batch, placement)
-        step_s = self._compiled.least_s(f"/{model}", pixels, batch, f"{placement}/")
-        if step_s is not None:
-            return step_s * steps
-        step_s = self._compiled.least_s(f"/{model}", pixels, batch)
-        plain_s = self._plain_run_s(model, pixels, steps, batch, placement)
-        found = plain_s, None if step_s is None else step_s * steps
-        return min((each_s for each_s in found if each_s is not None), default=None)
+            return self._plain_pace(model, pixels, batch, placement)
+        pace = self._least(self._compiled, model, pixels, batch, f"{placement}/")
+        if pace is not None:
+            return pace
+        found = (
+            self._least(self._compiled, model, pixels, batch),
+            self._plain_pace(model, pixels, batch, placement),
+        )
+        return min((pace for pace in found if pace is not None), default=None)
 
-    def _plain_run_s(
-        self, model: str, pixels: int, steps: int, batch: int, placement: str
-    ) -> float | None:
-        step_s = None
+    def _plain_pace(self, model: str, pixels: int, batch: int, placement: str) -> Pace | None:
+        pace = None
         if placement != _AS_A_WHOLE:
-            step_s = self._placed.least_s(f"/{model}", pixels, batch, f"{placement}/")
-        if step_s is None:
+            pace = self._least(self._placed, model, pixels, batch, f"{placement}/")
+        if pace is None:
             step_s = self._steps.step_s(model, pixels, batch)
-        if step_s is None:
-            step_s = self._placed.least_s(f"/{model}", pixels, batch)
-            if step_s is not None and model in self._held_up:
-                step_s = min(step_s, pixels * batch / _MEGAPIXEL * _GUESSED_STEP_S)
-        return None if step_s is None else step_s * steps
+            if step_s is not None:
+                return Pace(step_s, self._once.step_s(model, pixels, batch) or 0.0)
+            pace = self._least(self._placed, model, pixels, batch)
+            if pace is not None and model in self._held_up:
+                guess_s = pixels * batch / _MEGAPIXEL * _GUESSED_STEP_S
+                pace = pace._replace(step_s=min(pace.step_s, guess_s))
+        return pace
+
+    def _least(
+        self, times: StepTimes, model: str, pixels: int, batch: int, beginning: str = ""
+    ) -> Pace | None:
+        """The fastest of what was measured in any placement, or in those of this beginning."""
+        found = times.least(f"/{model}", pixels, batch, beginning)
+        if found is None:
+            return None
+        step_s, name = found
+        once_s = self._once.step_s(self._once_name(name, times is self._compiled), pixels, batch)
+        return Pace(step_s, once_s or 0.0)
+
+    def _once_name(self, name: str, compiled: bool) -> str:
+        return f"{_COMPILED}/{name}" if compiled else name
+
+    def once_s(self, model: str, pixels: int, batch: int) -> float:
+        """What a picture takes besides its steps with all of the model on its device, or where it
+        took least; 0 where that is not known."""
+        known_s = self._once.step_s(model, pixels, batch)
+        if known_s is not None:
+            return known_s
+        found = self._once.least(f"/{model}", pixels, batch)
+        return 0.0 if found is None else found[0]
 
     def step_is_measured(self, model: str, pixels: int, batch: int, compiled: bool = False) -> bool:
         """Whether so many pictures were drawn together with all of the model on its device."""
         if compiled:
             whole = f"{_AS_A_WHOLE}/"
-            return self._compiled.least_s(f"/{model}", pixels, batch, whole) is not None
+            return self._compiled.least(f"/{model}", pixels, batch, whole) is not None
         return self._steps.step_s(model, pixels, batch) is not None
 
     def drew_compiled(self, model: str) -> bool:
@@ -262,13 +302,24 @@ class Estimates:
         return steps * pixels / _MEGAPIXEL * _GUESSED_STEP_S if known is None else known
 
     def measured_run_s(
-        self, model: str, pixels: int, steps: int, batch: int, compiled: bool = False
+        self,
+        model: str,
+        pixels: int,
+        steps: int,
+        batch: int,
+        compiled: bool = False,
+        images: int = 1,
     ) -> dict[str, float]:
-        """By placement, what jobs of this very size and so many steps have taken: what comes
-        once per job cannot be told from its steps."""
+        """By placement, what jobs of this very size and so many steps have taken: there the
+        weights' ways are in the steps, or come besides."""
         times = self._compiled if compiled else self._placed
         placed = times.measured(f"/{steps}/{model}", pixels, batch)
-        return {placement: step_s * steps for placement, step_s in placed.items()}
+        found: dict[str, float] = {}
+        for placement, step_s in placed.items():
+            name = self._once_name(f"{placement}/{steps}/{model}", compiled)
+            once_s = self._once.step_s(name, pixels, batch) or 0.0
+            found[placement] = Pace(step_s, once_s).run_s(steps, images)
+        return found
 
     def learn_run(
         self,
@@ -280,17 +331,23 @@ class Estimates:
         placement: str = _AS_A_WHOLE,
         moving_s: float = 0.0,
         compiled: bool = False,
+        steps_s: float = 0.0,
+        images: int = 1,
     ) -> None:
-        """What so many jobs took together, `steps` being those of one of them. `moving_s` of it
-        the weights' ways alone should have taken: where that is nearly all, the job says little
-        of how long computing takes."""
+        """What so many jobs took together, `steps` being those of all images of one of them.
+        `steps_s` of it their steps took (0: not measured). `moving_s` of it the weights' ways alone
+        should have taken: where that is nearly all, the job says little of how long computing
+        takes."""
         if seconds_s <= 0 or steps <= 0 or pixels <= 0:
             return
-        step_s, name = seconds_s / steps, f"{placement}/{steps}/{model}"
+        in_steps_s = steps_s if 0 < steps_s < seconds_s else seconds_s
+        step_s, once_s = in_steps_s / steps, (seconds_s - in_steps_s) / max(1, images)
+        name = f"{placement}/{steps}/{model}"
         if compiled:
             self._compiled.learn(name, pixels, batch, step_s)
             self._drew_compiled.add(model)
         elif placement == _AS_A_WHOLE:
+            name = model
             self._steps.learn(model, pixels, batch, step_s)
         else:
             if seconds_s < moving_s * _HELD_UP:
@@ -298,6 +355,8 @@ class Estimates:
             else:
                 self._held_up.discard(model)
             self._placed.learn(name, pixels, batch, step_s)
+        if steps_s > 0:
+            self._once.learn(self._once_name(name, compiled), pixels, batch, once_s)
 
     def bus_bytes_per_s(self) -> float:
         """How fast weights come to a device: the fastest load that was seen, else a guess."""

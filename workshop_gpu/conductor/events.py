@@ -133,6 +133,7 @@ class JobSubmitted(Event, frozen=True):
     """A checked request. Refused with ModelUnknown, ModelDisabled, ModelUnavailable,
     ModelTooLarge, InvalidPlacement, NotRepeatable, QueueFull or NoDevice.
 
+    `steps` are those of all its `images`, which are drawn one after the other.
     `batch`: how many images of its own it makes at once. `group`: waiting jobs of the same model
     and the same group (not "") may run as one batch, whoever asked for them; the shell names it
     by all that must be equal for that (size, steps, guidance, scheduler). `placement` is a rung's
@@ -155,6 +156,7 @@ class JobSubmitted(Event, frozen=True):
     manner: str = ""
     beside_bytes: int = 0
     compiled: bool | None = None
+    images: int = 1
 
 
 class RestoredJob(msgspec.Struct, frozen=True):
@@ -199,7 +201,8 @@ class JobProgressed(Event, frozen=True):
 class JobFinished(Event, frozen=True):
     """The images are on disk. `peak_bytes` is working memory above the weights; 0: not measured.
 
-    `batch` jobs were drawn together; then `seconds_s` and `peak_bytes` are those of all of them.
+    `batch` jobs were drawn together; then `seconds_s`, `steps_s` and `peak_bytes` are those of all
+    of them. Their steps took `steps_s` of the seconds (0: not measured).
     `compiled`: with compiled blocks; `to_compile`: some blocks of the model could be. `loras` are
     those that its worker has ready for the model now.
     """
@@ -211,6 +214,7 @@ class JobFinished(Event, frozen=True):
     compiled: bool = False
     to_compile: bool = False
     loras: tuple[str, ...] = ()
+    steps_s: float = 0.0
 
 
 class JobFailed(Event, frozen=True):

@@ -25,7 +25,8 @@ class Learned(msgspec.Struct, frozen=True):
     `peaks`: working bytes by "placement/denoiser" and units (pixels × batch). `steps_s`: seconds
     a step by model, jobs drawn together, and pixels; `placed_s` the same for a model that was not
     resident, by "placement/steps/model"; `compiled_s` the same for all that drew with compiled
-    blocks. `bus_bytes_per_s`: the fastest load that was seen.
+    blocks. `once_s`: what a picture takes besides its steps, by the same names, those of compiled
+    blocks after "compiled/". `bus_bytes_per_s`: the fastest load that was seen.
     """
 
     weights: dict[str, Weighed] = {}
@@ -36,6 +37,7 @@ class Learned(msgspec.Struct, frozen=True):
     placed_s: dict[str, dict[int, dict[int, float]]] = {}
     bus_bytes_per_s: float = 0.0
     compiled_s: dict[str, dict[int, dict[int, float]]] = {}
+    once_s: dict[str, dict[int, dict[int, float]]] = {}
 
     def with_news(self, news: "Learned") -> "Learned":
         """This with what another measurement has found, which counts where both know."""
@@ -49,4 +51,5 @@ class Learned(msgspec.Struct, frozen=True):
             {**self.placed_s, **news.placed_s},
             max(self.bus_bytes_per_s, news.bus_bytes_per_s),
             {**self.compiled_s, **news.compiled_s},
+            {**self.once_s, **news.once_s},
         )

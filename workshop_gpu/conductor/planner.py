@@ -47,15 +47,17 @@ class Phase(Enum):
 
 
 class Speeds(msgspec.Struct, frozen=True):
-    """`step_s`: one denoising step with everything on the device. `bus_bytes_per_s`: from host
-    memory, or the source, to the device. `measured_s`: whole jobs of this size, by the name of the
-    placement, where they were measured."""
+    """`step_s`: one denoising step with everything on the device; `once_s`: what the job takes
+    besides its steps then. `bus_bytes_per_s`: from host memory, or the source, to the device.
+    `measured_s`: whole jobs of this size, by the name of the placement, where they were
+    measured."""
 
     step_s: float
     bus_bytes_per_s: float
     measured_s: tuple[tuple[str, float], ...] = ()
     compiled: bool = False
     """Whether these are of compiled blocks."""
+    once_s: float = 0.0
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -331,7 +333,7 @@ def _job_s(question: Question, placement: Placement) -> float:
     staged_s += 2 * sum(sizes.get(role, 0) for role in placement.streamed) / bus
     cpu_s = sum(sizes.get(role, 0) for role in placement.on_cpu) * _CPU_ENCODE_S_PER_BYTE
     tiled_s = _TILED_STEPS * (question.plain or speeds).step_s if placement.tiled else 0.0
-    return steps_s + staged_s + cpu_s + tiled_s
+    return speeds.once_s + steps_s + staged_s + cpu_s + tiled_s
 
 
 def speeds_in(question: Question, placement: Placement) -> Speeds:
@@ -347,7 +349,7 @@ def speeds_in(question: Question, placement: Placement) -> Speeds:
 
 def moving_s(question: Question, placement: Placement) -> float:
     """Seconds of a job in which the weights' ways, and encoders on the CPU, take no less."""
-    speeds = msgspec.structs.replace(question.speeds, step_s=0.0, measured_s=())
+    speeds = msgspec.structs.replace(question.speeds, step_s=0.0, once_s=0.0, measured_s=())
     return _job_s(msgspec.structs.replace(question, speeds=speeds, plain=None), placement)
 
 

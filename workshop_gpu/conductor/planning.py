@@ -43,6 +43,7 @@ class Size(NamedTuple):
     placement: str = ""
     manner: str = ""
     beside_bytes: int = 0
+    images: int = 1
 
 
 TYPICAL = Size(TYPICAL_PIXELS, 1, _TYPICAL_STEPS)
@@ -62,6 +63,7 @@ def size_asked(request: JobSubmitted, together: int = 1) -> Size:
         request.placement,
         request.manner,
         request.beside_bytes,
+        request.images,
     )
 
 
@@ -153,10 +155,19 @@ def _speeds(
     estimates: Estimates, model: str, size: Size, bus_bytes_per_s: float, *, compiled: bool
 ) -> Speeds:
     """What is known of the model with compiled blocks, or without."""
-    known_s = estimates.run_s(model, size.pixels, 1, size.batch, compiled=compiled)
-    step_s = known_s or estimates.run_guess_s(model, size.pixels, 1) * size.batch
-    measured = estimates.measured_run_s(model, size.pixels, size.steps, size.batch, compiled)
-    return Speeds(step_s, bus_bytes_per_s, tuple(measured.items()), compiled)
+    model_there = model, size.pixels, size.batch
+    pace = estimates.pace(*model_there, compiled=compiled)
+    if pace is not None:
+        step_s = pace.step_s
+    elif (alone := estimates.pace(model, size.pixels)) is not None:
+        step_s = alone.step_s * size.batch
+    else:
+        step_s = estimates.run_guess_s(model, size.pixels, 1) * size.batch
+    measured = estimates.measured_run_s(
+        model, size.pixels, size.steps, size.batch, compiled, size.images
+    )
+    once_s = estimates.once_s(*model_there) * size.images
+    return Speeds(step_s, bus_bytes_per_s, tuple(measured.items()), compiled, once_s)
 
 
 def source_for(

@@ -441,6 +441,7 @@ class State:
             request.batch * batch,
             placement.name,
             compiled and not request.beside_bytes,
+            request.images,
         )
 
     def placement_of(self, model: str) -> Placement:

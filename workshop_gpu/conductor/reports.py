@@ -276,6 +276,8 @@ class Reports:
             placement.name,
             moved_s,
             event.compiled,
+            event.steps_s,
+            request.images,
         )
         if event.compiled and event.peak_bytes <= estimated:
             return  # room is kept for those that are drawn without

@@ -1,14 +1,26 @@
 """Seconds a denoising step takes, as measured: by a name, jobs drawn together, and pixels."""
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 _SIZES_KEPT = 256
 _NAMES_KEPT = 1024
 
 
+class Pace(NamedTuple):
+    """Seconds of a step, and those that a picture takes besides: encoding, decoding, weights that
+    come for a while, the file. Where only whole jobs were measured the steps have all of it."""
+
+    step_s: float
+    once_s: float = 0.0
+
+    def run_s(self, steps: int, images: int) -> float:
+        """Of so many steps in all, for so many pictures one after the other."""
+        return self.step_s * steps + self.once_s * images
+
+
 class StepTimes:
-    """What was measured under each name. Whole jobs are divided by their steps, so that what
-    comes once per job (encoding, decoding, weights that come for a while) is in it too."""
+    """What was measured under each name."""
 
     def __init__(self, kept: Mapping[str, Mapping[int, Mapping[int, float]]]) -> None:
         self._steps_s = {
@@ -33,14 +45,17 @@ class StepTimes:
         nearest = min(known, key=lambda size: (abs(size - pixels), size))
         return known[nearest] * pixels / nearest
 
-    def least_s(self, ending: str, pixels: int, batch: int, beginning: str = "") -> float | None:
-        """As `step_s`, the least under all names with this ending and beginning."""
+    def least(
+        self, ending: str, pixels: int, batch: int, beginning: str = ""
+    ) -> tuple[float, str] | None:
+        """As `step_s`, the least under all names with this ending and beginning, and which."""
         found = (
-            self.step_s(name, pixels, batch)
+            (self.step_s(name, pixels, batch), name)
             for name in self._steps_s
             if name.endswith(ending) and name.startswith(beginning)
         )
-        return min((step_s for step_s in found if step_s is not None), default=None)
+        known = ((step_s, name) for step_s, name in found if step_s is not None)
+        return min(known, default=None)
 
     def measured(self, ending: str, pixels: int, batch: int) -> dict[str, float]:
         """By the names with this ending, without it, what this very size took."""

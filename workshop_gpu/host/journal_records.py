@@ -24,6 +24,7 @@ def request_of(record: JobRecord) -> JobSubmitted:
         manner=params.manner,
         beside_bytes=record.lora_bytes,
         compiled=params.compiled,
+        images=params.images,
     )
 
 

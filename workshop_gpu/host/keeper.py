@@ -177,6 +177,7 @@ class Keeper:
             done.compiled,
             done.to_compile,
             done.loras,
+            done.steps_s,
         )
 
     # retention

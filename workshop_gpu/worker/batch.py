@@ -31,6 +31,7 @@ from workshop_gpu.worker.images import ImageRecord, StepProfile, encode_png
 from workshop_gpu.worker.inputs import Inputs, read_inputs
 from workshop_gpu.worker.link import Link
 from workshop_gpu.worker.loras import Loras, wanted_by
+from workshop_gpu.worker.metering import StepClock
 from workshop_gpu.worker.previews import PreviewMap, Sketcher
 from workshop_gpu.worker.protocol import BatchMember, GenerateParams
 from workshop_gpu.worker.staging import Stager
@@ -60,7 +61,7 @@ wakes the server and every client that watches, which slows a worker that shares
 class Drawn:
     """A job's PNG files; `batch` jobs were drawn in this time and with this working memory.
 
-    `loras` are ready for the model's next jobs.
+    Their steps took `steps_s` of it (0: not measured). `loras` are ready for the model's next jobs.
     """
 
     files: list[bytes]
@@ -69,6 +70,7 @@ class Drawn:
     batch: int
     compiled: bool = False
     loras: tuple[str, ...] = ()
+    steps_s: float = 0.0
 
 
 Answer = Callable[[str, Outcome[Drawn]], None]
@@ -158,6 +160,7 @@ class Batch:
         self._profile = any(member.params.profile for member in members)
         self._compiled = compiles
         self._course: Course | None = None
+        self._clock = StepClock(on_card=tools.device.torch_device.type == "cuda")
 
     @property
     def phase(self) -> str:
@@ -215,6 +218,7 @@ class Batch:
                         together,
                         self._compiled,
                         self._tools.loras.kept(model),
+                        min(seconds_s, self._clock.seconds()),
                     )
                     self._answer(job, Success(done))
                 attempt(partial(previews.learn, picture))  # a preview is never worth a picture
@@ -307,11 +311,13 @@ class Batch:
 
     def _pass_step(self, sitting: Sequence[_Sitter], step: Step) -> None:
         """A step that nobody is told of."""
+        self._clock.step_ended(step.index, step.count)
         self._tools.turns.let_others_pass()
         if len(sitting) == 1 and self._link.cancellations.cancelled(sitting[0].member.job):
             raise JobCancelled
 
     def _after_step(self, sitting: Sequence[_Sitter], places: Sequence[int], step: Step) -> None:
+        self._clock.step_ended(step.index, step.count)
         self._tools.turns.let_others_pass()
         for sitter, place in zip(sitting, places, strict=True):
             job, params = sitter.member.job, sitter.member.params

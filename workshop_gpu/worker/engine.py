@@ -128,6 +128,7 @@ class Engine:
                     protocol.Done(
                         job, drawn.files, drawn.seconds_s, drawn.peak_bytes, memory, drawn.batch,
                         drawn.compiled, self._compiling.wants(model), drawn.loras,
+                        drawn.steps_s,
                     )
                 )  # fmt: skip
             case Cancelled():

@@ -338,7 +338,8 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
     for a while included; 0: not measured. `batch` jobs were drawn in the same calls; seconds and
     bytes are then those of all together.
     `compiled`: with compiled blocks; `to_compile`: some blocks could be compiled for the next job.
-    `loras` are ready for the model's next jobs.
+    Their steps took `steps_s` of the seconds (0: not measured). `loras` are ready for the model's
+    next jobs.
     """
 
     job: str
@@ -350,6 +351,7 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
     compiled: bool = False
     to_compile: bool = False
     loras: tuple[str, ...] = ()
+    steps_s: float = 0.0
 
 
 class Compiled(msgspec.Struct, frozen=True, tag="compiled"):
