@@ -99,6 +99,8 @@ def _rungs(blocks_bytes: int) -> dict[str, Placement]:
         found[f"{share:.0%} streamed, the others staged"] = streamed
     low = Placement((VAE,), (), blocks_bytes, BUFFERS, streamed=(ENCODERS,))
     found["100% streamed, encoders streamed too"] = low
+    lowest = replace(low, tiled=True)
+    found["100% streamed, encoders streamed too, VAE tiled"] = lowest
     found["everything staged"] = Placement(staged=ROLES)
     found["resident, VAE tiled"] = Placement(tiled=True)
     return found

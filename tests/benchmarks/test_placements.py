@@ -22,6 +22,7 @@ OURS = [
     ("50% streamed", 0.2, 20.0),
     ("100% streamed", 0.3, 9.0),
 ]
+WORDS = "", " with compiled blocks"
 PEERS = [("diffusers, enable_model_cpu_offload", 0.45, 21.0), ("mmgp, profile 2", 0.36, 12.0)]
 
 
@@ -115,7 +116,24 @@ def test_compiled_blocks_are_compared_with_the_best_peer_that_needs_no_more_memo
     assert found[ours[0][0]].value == 0.19 / 0.15, "it could keep the whole denoiser there"
     assert found[ours[1][0]].value == 0.41 / 0.16, "the other needs 2.5 % more"
     assert (found[ours[0][0]].holds, found[ours[1][0]].holds) == (None, True)
-    assert not {*names} & {*found}, "compiled blocks are not what peers are compared with else"
+    # Without the resident step nobody knows which peers keep the denoiser there.
+    assert all(found[name].holds is None for name in names if name in found)
+
+
+def test_a_peer_with_its_whole_denoiser_there_is_compared_with_compiled_blocks() -> None:
+    ours = [("resident", 0.18, 30.0), ("everything staged", 0.181, 17.0)]
+    blocks = [("everything staged, compiled", 0.13, 17.0)]
+    peers = [("mmgp, profile 1", 0.183, 17.2), ("mmgp, profile 2", 0.36, 17.2)]
+    measured: list[Row] = rows([*ours, *blocks, *peers])  # type: ignore[assignment]
+    found = {row.name: row for row in against_peers(measured, bars=True)}
+    one, two = (
+        {word: found[f"{peer}, times ours{word} at no more memory"] for word in WORDS}
+        for peer, _, _ in peers
+    )
+    assert one[""].value == 0.183 / 0.181
+    assert one[WORDS[1]].value == 0.183 / 0.13
+    assert (one[""].holds, one[WORDS[1]].holds) == (None, True), "faster than resident is nothing"
+    assert (two[""].holds, two[WORDS[1]].holds) == (True, None)
 
 
 def test_the_pictures_show_every_placement() -> None:
