@@ -30,7 +30,7 @@ _GB = 1_000_000_000
 _RUN_S = 5.0
 _TICK_S = 1.0
 _SIZES = (512 * 512, 1024 * 1024)
-_KINDS = ("submit", "start", "finish", "tick", "cancel")
+_KINDS = ("submit", "start", "drawn", "finish", "tick", "cancel")
 
 
 class Classroom:
@@ -70,7 +70,9 @@ class Classroom:
             waiting = list(self._waiting)
             self._timed("cancel", events.JobCancelled(waiting[len(waiting) // 2]))
             if self._running:
-                self._timed("finish", events.JobFinished(self._running.pop(0), _RUN_S, 2 * _GB))
+                job = self._running.pop(0)
+                self._timed("drawn", events.JobDrawn(job, _RUN_S, 2 * _GB))
+                self._timed("finish", events.JobFinished(job))
                 self._timed("start", events.JobStarted(self._running[-1]))
             self._fill()
 

@@ -328,7 +328,16 @@ class Crowd(RuleBasedStateMachine):
                 self.tell(events.SlotEvicted(device, model, GB))
             case effects.RunJob(_, _, _, others):
                 job = worker.unanswered[number % len(worker.unanswered)]
-                self.tell(events.JobFinished(job, 5.0, int(grown * GB), 1 + len(others)))
+                self.tell(events.JobDrawn(job, 5.0, int(grown * GB), 1 + len(others)))
+                if number % 3:
+                    self.tell(events.JobFinished(job))
+
+    @precondition(lambda self: self.out.written)
+    @rule(number=numbers)
+    def file_is_written(self, number: int) -> None:
+        job = sorted(self.out.written)[number % len(self.out.written)]
+        error = ErrorReport("generation_failed", "the picture is blank")
+        self.tell(events.JobFinished(job) if number % 5 else events.JobFailed(job, error))
 
     @precondition(lambda self: self.out.busy)
     @rule(number=numbers)
@@ -406,13 +415,13 @@ class Crowd(RuleBasedStateMachine):
             events.MemoryRead(device, used_gb * GB, ours_gb * GB, others if theirs_gb else ())
         )
 
-    @rule(device=devices, model=models, number=numbers, kind=st.integers(0, 6))
+    @rule(device=devices, model=models, number=numbers, kind=st.integers(0, 7))
     def stale_fact_arrives(self, device: str, model: str, number: int, kind: int) -> None:
         """Of a job or a model that no worker is busy with: it changes nothing."""
         # Time first: it may give the very order that makes the fact no stale one.
         self.tell(events.Tick())
         job = self.some_id("job", number)
-        if any(job in worker.unanswered for worker in self.out.workers.values()):
+        if job in self.out.drawn | self.out.written:
             return
         worker = self.out.workers.get(device)
         if worker and worker.transfer and worker.transfer.model == model:
@@ -422,7 +431,8 @@ class Crowd(RuleBasedStateMachine):
             events.SlotLoaded(device, model, GB, 1.0),
             events.SlotEvicted(device, model, GB),
             events.LoadFailed(device, model, error),
-            events.JobFinished(job, 1.0),
+            events.JobFinished(job),
+            events.JobDrawn(job, 1.0),
             events.JobStopped(job),
             events.JobFailed(job, error),
             events.SlotProgressed(device, model, 1, 2),
@@ -504,6 +514,8 @@ class Crowd(RuleBasedStateMachine):
         for device in self.out.busy:
             self.now += 1.0
             self.succeed(device, 0)
+        for job in sorted(self.out.written):
+            self.tell(events.JobFinished(job))
         self.now += 5.0
         self.tell(events.Tick())
 

@@ -40,6 +40,8 @@ class Worker:
     """Where each model's weights are, or were last."""
     unanswered: list[str] = field(default_factory=list)
     """Jobs of its run that it still draws."""
+    writing: list[str] = field(default_factory=list)
+    """Jobs that it has drawn, and whose pictures become files."""
     told_to_stop: set[str] = field(default_factory=set)
     """Why it should end: once for what it moves and once for what it draws."""
 
@@ -120,9 +122,14 @@ class Outside:
                 worker.placed[model] = placement
             case events.LoadFailed(device) | events.SlotEvicted(device):
                 self.workers[device].transfer = None
-            case events.JobFinished(job) | events.JobFailed(job) | events.JobStopped(job):
+            case events.JobFinished(job) | events.JobFailed(job) if job in self.written:
+                worker = next(each for each in self.workers.values() if job in each.writing)
+                worker.writing.remove(job)
+            case events.JobDrawn(job) | events.JobFailed(job) | events.JobStopped(job):
                 worker = next(each for each in self.workers.values() if job in each.unanswered)
                 worker.unanswered.remove(job)
+                if isinstance(event, events.JobDrawn):
+                    worker.writing.append(job)
                 if isinstance(event, events.JobFailed) and worker.run and not worker.run.others:
                     self.out_of_memory[job] += 1
                 if not worker.unanswered:
@@ -216,9 +223,7 @@ class Outside:
             assert requests[0].group, "a batch of jobs that must run alone"
         for job in jobs:
             assert job not in self.ended, "a job began that had ended"
-            assert not any(job in each.unanswered for each in self.workers.values()), (
-                "a job runs twice"
-            )
+            assert job not in self.drawn | self.written, "a job runs twice"
         worker.run, worker.unanswered = order, list(jobs)
         self.granted_to.add(order.device)
 
@@ -284,10 +289,20 @@ class Outside:
         return sorted(name for name, worker in self.workers.items() if worker.orders)
 
     @property
+    def drawn(self) -> set[str]:
+        """Jobs that workers draw."""
+        return {job for worker in self.workers.values() for job in worker.unanswered}
+
+    @property
+    def written(self) -> set[str]:
+        """Jobs whose pictures workers make into files."""
+        return {job for worker in self.workers.values() for job in worker.writing}
+
+    @property
     def living(self) -> set[str]:
         """Jobs that were accepted and not answered."""
         return set(self.accepted) - set(self.ended)
 
     def waiting_of(self, participant: str) -> int:
-        drawn = {job for worker in self.workers.values() for job in worker.unanswered}
-        return sum(self.accepted[job].participant == participant for job in self.living - drawn)
+        waiting = self.living - self.drawn - self.written
+        return sum(self.accepted[job].participant == participant for job in waiting)

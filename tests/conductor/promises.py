@@ -58,7 +58,9 @@ def jobs_run_where_a_worker_was_told_to_run_them(seen: effects.Snapshot, outside
     """And working memory is held for them there, and for nobody else."""
     running = {(view.device, view.job) for view in seen.jobs if view.state is JobState.RUNNING}
     drawn = {
-        (device, job) for device, worker in outside.workers.items() for job in worker.unanswered
+        (device, job)
+        for device, worker in outside.workers.items()
+        for job in (*worker.unanswered, *worker.writing)
     }
     assert running == drawn
     for device in seen.devices:

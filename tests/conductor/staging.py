@@ -132,8 +132,22 @@ class Stage:
             case effects.RunJob(_, job, _, others):
                 jobs, said = (job, *others), []
                 for each in jobs:
-                    said += self.tell(events.JobFinished(each, 5.0, batch=len(jobs)))
+                    said += self.finish(each, batch=len(jobs))
                 return said
+
+    def finish(
+        self,
+        job: str,
+        seconds_s: float = 5.0,
+        peak_bytes: int = 0,
+        batch: int = 1,
+        compiled: bool = False,
+        to_compile: bool = False,
+        loras: tuple[str, ...] = (),
+    ) -> list[Effect]:
+        """The job's worker has drawn it, and the pictures are on the disk."""
+        drawn = events.JobDrawn(job, seconds_s, peak_bytes, batch, compiled, to_compile, loras)
+        return [*self.tell(drawn), *self.tell(events.JobFinished(job))]
 
     def fail(
         self, device: str = "gpu0", kind: str = "load_failed", which: str = ""

@@ -70,7 +70,8 @@ def test_the_end_of_a_job_is_told_once_with_its_times() -> None:
         for effect in room.said
         if isinstance(effect, effects.AnnounceJob) and effect.job.job == job
     ]
-    assert [view.state.value for view in ends] == ["running", "done"]
+    assert [view.state.value for view in ends] == ["running", "running", "done"]
+    assert ends[1].step == ends[1].steps, "drawn, and not yet on the disk"
     assert (ends[-1].submitted_s, ends[-1].started_s, ends[-1].ended_s) == (100.0, 100.0, 105.0)
     assert room.job(job) == ends[-1]
 

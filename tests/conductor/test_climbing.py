@@ -25,7 +25,7 @@ def draw_slowly(made: Stage, job: str) -> None:
     while made.order().startswith("load"):
         loaded(made)
     made.take_order("gpu0", "run")
-    made.tell(events.JobFinished(job, 24.0))
+    made.finish(job, 24.0)
 
 
 def test_an_idle_model_climbs_once_there_is_room_and_it_has_rested() -> None:
@@ -54,7 +54,7 @@ def test_one_that_computed_for_long_is_as_slow_elsewhere() -> None:
     job = made.submit("large")
     loaded(made)
     made.take_order("gpu0", "run")
-    made.tell(events.JobFinished(job, 200.0))
+    made.finish(job, 200.0)
     rungs = made.conductor.plan("large", Size(MEGAPIXEL, 1, 28)).rungs
     assert min(rung.expected_s for rung in rungs) == pytest.approx(200.0)
 

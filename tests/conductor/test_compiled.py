@@ -19,7 +19,7 @@ def finish(made: Stage, seconds_s: float = 5.0, peak_bytes: int = 0, **what: boo
     """The job that runs is done."""
     order = made.take_order(which="run")
     assert isinstance(order, effects.RunJob)
-    made.tell(events.JobFinished(order.job, seconds_s, peak_bytes, **what))
+    made.finish(order.job, seconds_s, peak_bytes, **what)
 
 
 def drawn(made: Stage, name: str = "a", **what: bool) -> None:
@@ -199,7 +199,7 @@ def test_loras_that_are_ready_for_a_model_are_told_until_it_leaves() -> None:
     made.answer()
     order = made.take_order(which="run")
     assert isinstance(order, effects.RunJob)
-    made.tell(events.JobFinished(order.job, 5.0, loras=("ink", "retro")))
+    made.finish(order.job, 5.0, loras=("ink", "retro"))
     assert made.slot("a").loras == ("ink", "retro")
     announced = [each for each in made.said if isinstance(each, effects.AnnounceSlot)]
     assert announced[-1].slot.loras == ("ink", "retro")

@@ -185,7 +185,8 @@ def test_stale_and_repeated_facts_change_nothing() -> None:
     room.answer()
     room.die()
     for fact in (
-        events.JobFinished(job, 5.0),
+        events.JobFinished(job),
+        events.JobDrawn(job, 5.0),
         events.JobStopped(job),
         events.JobStarted(job),
         events.JobProgressed(job, 3, 28),
@@ -199,7 +200,8 @@ def test_stale_and_repeated_facts_change_nothing() -> None:
         events.WorkerDied("gpu9", "unknown"),
         events.DeviceGone("gpu9", "unknown"),
         events.KernelGone("unknown"),
-        events.JobFinished("unknown", 5.0),
+        events.JobFinished("unknown"),
+        events.JobDrawn("unknown", 5.0),
     ):
         assert room.tell(fact) == []
     assert room.state(job) == "queued"

@@ -48,7 +48,7 @@ def test_a_job_may_stand_still_for_as_long_as_its_steps_were_measured_to_take() 
     room.tell(events.ModelWanted("a"))
     room.answer()
     slow = room.submit("a")
-    room.tell(events.JobFinished(slow, 28 * 60.0))
+    room.finish(slow, 28 * 60.0)
     room.orders.clear()
     room.submit("a")
     assert stops(room.later(599.0)) == []

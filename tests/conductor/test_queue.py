@@ -230,7 +230,7 @@ def test_a_contradicted_estimate_is_corrected_and_told() -> None:
     assert notice.text == "Weights of a measured: 20.0 GB, not 30.0 GB."
     assert room.slot("a").bytes == 20 * GB
     room.orders.clear()
-    new = room.tell(events.JobFinished("job-1", 5.0, 4 * GB))
+    new = room.finish("job-1", 5.0, 4 * GB)
     assert [effect.facts["measured_bytes"] for effect in new if isinstance(effect, effects.Notice)]
     room.submit("a")
     (working,) = [

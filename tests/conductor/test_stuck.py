@@ -124,7 +124,7 @@ def test_an_idle_model_that_climbs_is_not_kept_warm_for_longer() -> None:
     while made.order().startswith("load"):
         loaded(made)
     made.take_order()
-    made.tell(events.JobFinished(job, 24.0))
+    made.finish(job, 24.0)
     made.foreign(0)
     made.later(50.0)
     assert made.order() == "load large"

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conductor.staging import stage
-from workshop_gpu.conductor import effects, events
+from workshop_gpu.conductor import effects
 from workshop_gpu.conductor.rungs import RESIDENT, Placement
 from workshop_gpu.conductor.working_memory import Activations, Peaks, by_formula, fit
 
@@ -110,7 +110,7 @@ def test_a_jobs_account_has_what_comes_beside_it(peak_bytes: int) -> None:
         held = sum(holder.bytes for holder in device.holders if holder.kind == "working")
         assert scene.take_order() == effects.RunJob("gpu0", asked.job, "a")
         measured = peak_bytes and peak_bytes + beside_bytes
-        scene.tell(events.JobFinished(asked.job, 5.0, measured))
+        scene.finish(asked.job, 5.0, measured)
         return held
 
     first, beside, after = working(0), working(500 * MB), working(0)
@@ -125,7 +125,7 @@ def test_each_peak_that_contradicts_the_estimate_is_told_and_none_that_does_not(
     def told(peak_bytes: int) -> list[str]:
         job = scene.submit("a")
         scene.take_order()
-        said = scene.tell(events.JobFinished(job, 5.0, peak_bytes))
+        said = scene.finish(job, 5.0, peak_bytes)
         return [each.text for each in said if isinstance(each, effects.Notice)]
 
     measured = "Working memory of a measured: %s GB, not %s GB (1 × 1048576 pixels)."

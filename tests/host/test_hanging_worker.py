@@ -18,7 +18,7 @@ from workshop_gpu.host.runtime import Runtime, RuntimeSettings
 from workshop_gpu.host.supervisor import Supervisor
 from workshop_gpu.host.watchdog import Watchdog
 from workshop_gpu.host.weight_pool import WeightPool
-from workshop_gpu.worker.protocol import Done, GenerateParams, Heartbeat, Memory, Ready
+from workshop_gpu.worker.protocol import Done, Drawn, GenerateParams, Heartbeat, Memory, Ready
 
 DEVICE = DeviceConfig("cpu:0", "CPU", "", 10**9)
 READY = Ready(1, "CPU", 10**9, Memory(0, 0), {})
@@ -127,7 +127,7 @@ def test_a_worker_that_even_a_kill_does_not_end_is_left_behind(monkeypatch):
 
 
 def test_after_two_ends_in_a_row_the_next_worker_is_a_fresh_process_until_a_picture():
-    done = Done("job", [], 1.0, 0, Memory(0, 0))
+    done = Done("job", [], Drawn("job", 1.0, 0, Memory(0, 0)))
     _, _, starts = lives(FakeWorker, FakeWorker, FakeWorker, lambda: FakeWorker(done))
     assert starts == ["spare", "spare", "fresh", "fresh", "spare"]
 

@@ -64,7 +64,7 @@ def test_a_model_on_a_lower_rung_and_one_that_is_placed_anew_say_where_their_wei
     while room.order().startswith("load"):
         loaded(room)
     room.take_order("gpu0", "run")
-    room.tell(events.JobFinished(job, 24.0))
+    room.finish(job, 24.0)
     *_, first = [each for each in watched.news() if isinstance(each, Loaded)]
     assert first.before == ""
     assert words(first).endswith(f", {streamed})")

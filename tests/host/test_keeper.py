@@ -28,7 +28,8 @@ def a_record(number: int) -> JobRecord:
 
 
 def done(number: int, *images: bytes) -> protocol.Done:
-    return protocol.Done(an_id(number), list(images or (PNG,)), 0.5, 0, protocol.Memory(0, 0))
+    drawn = protocol.Drawn(an_id(number), 0.5, 0, protocol.Memory(0, 0))
+    return protocol.Done(an_id(number), list(images or (PNG,)), drawn)
 
 
 def test_jobs_that_had_not_ended_come_back_as_requests_and_the_others_as_they_were(tmp_path):
@@ -195,7 +196,7 @@ def test_each_state_of_a_job_is_in_the_journal_with_what_came_of_it(tmp_path):
         return fact, await read(tmp_path / "journal.sqlite3")
 
     fact, [entry] = asyncio.run(scenario())
-    assert fact == JobFinished(an_id(1), 0.5)
+    assert fact == JobFinished(an_id(1))
     assert (entry.state, entry.images, entry.image_bytes) == (JobState.DONE, 1, len(PNG))
     assert (entry.name, entry.seconds_s) == ("Ann", 0.5)
     assert entry.submitted_at <= entry.started_at <= entry.ended_at

@@ -20,10 +20,10 @@ from workshop_gpu.host.runtime import Runtime, RuntimeSettings
 from workshop_gpu.host.supervisor import Supervisor
 from workshop_gpu.host.weight_pool import WeightPool
 from workshop_gpu.host.worker_process import WorkerProcess
-from workshop_gpu.worker.protocol import Done, GenerateParams, Memory, Ready
+from workshop_gpu.worker.protocol import Done, Drawn, GenerateParams, Memory, Ready
 
 DEVICE = DeviceConfig("cpu:0", "CPU", "", 10**9)
-DONE = Done("job", [], 1.0, 0, Memory(0, 0))
+DONE = Done("job", [], Drawn("job", 1.0, 0, Memory(0, 0)))
 
 
 def ready(ours_bytes=0):

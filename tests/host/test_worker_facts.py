@@ -36,5 +36,6 @@ def test_what_a_worker_holds_of_other_devices_comes_with_its_reading():
 
 
 def test_images_that_are_not_on_disk_yet_finish_no_job():
-    done = protocol.Done("1", [b"png"], 2.0, 7, MEMORY)
-    assert facts("cuda:0", done) == [READ]
+    drawn = protocol.Drawn("1", 2.0, 7, MEMORY, steps_s=1.5)
+    assert facts("cuda:0", drawn) == [events.JobDrawn("1", 2.0, 7, steps_s=1.5), READ]
+    assert facts("cuda:0", protocol.Done("1", [b"png"], drawn)) == []

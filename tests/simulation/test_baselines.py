@@ -42,7 +42,7 @@ class Hall:
                 self.tell(events.SlotEvicted(device, model, 1))
             case effects.RunJob(_, job, model):
                 self.done.append(f"run {NAMES[model]}")
-                self.tell(events.JobFinished(job, 5.0))
+                self.tell(events.JobFinished(job))
 
     def settle(self) -> str:
         """All orders are done; says what was done, in its order."""

@@ -51,6 +51,7 @@ def test_a_load_and_a_job_take_their_time() -> None:
     bench.wait()
     assert [(round(time_s, 2), type(event).__name__) for time_s, event in bench.told] == [
         (0.55, "SlotLoaded"),
+        (5.99, "JobDrawn"),
         (5.99, "JobFinished"),
     ]
 
@@ -68,9 +69,11 @@ def test_every_job_of_a_batch_is_answered() -> None:
     bench.have(bench.a)
     bench.do(effects.RunJob("gpu0", "one", bench.a, ("two",)))
     bench.wait()
-    finished = [event for _, event in bench.told if isinstance(event, events.JobFinished)]
-    assert [(event.job, event.batch) for event in finished] == [("one", 2), ("two", 2)]
-    assert finished[0].seconds_s == pytest.approx(2 * 5.44)
+    drawn = [event for _, event in bench.told if isinstance(event, events.JobDrawn)]
+    assert [(event.job, event.batch) for event in drawn] == [("one", 2), ("two", 2)]
+    assert drawn[0].seconds_s == pytest.approx(2 * 5.44)
+    finished = [event.job for _, event in bench.told if isinstance(event, events.JobFinished)]
+    assert finished == ["one", "two"]
 
 
 def test_a_third_model_has_no_room() -> None:

@@ -55,7 +55,7 @@ def together(host: Host, model: str, *wanted: GenerateParams) -> list[bytes]:
     for number in range(len(wanted)):
         done = found[str(number)]
         assert isinstance(done, protocol.Done)
-        assert done.batch == len(wanted)
+        assert done.drawn.batch == len(wanted)
         images.append(done.images[0])
     return images
 
@@ -176,7 +176,7 @@ def test_a_job_cancelled_before_its_batch_begins_never_starts(loaded: Host) -> N
     assert isinstance(found["1"], protocol.Stopped)
     done = found["0"]
     assert isinstance(done, protocol.Done)
-    assert done.batch == 1
+    assert done.drawn.batch == 1
     assert same_pixels(picture(done.images[0]), picture(alone(loaded, "shapes", RED)))
 
 
@@ -202,7 +202,9 @@ def test_jobs_that_one_call_cannot_draw_are_drawn_one_call_after_the_other(loade
     wanted = (RED, params(steps=3, negative_prompt="a star"), params(steps=2), BLUE)
     loaded.send(order("shapes", *wanted))
     found = answers(loaded, 4)
-    batches = {job: done.batch for job, done in found.items() if isinstance(done, protocol.Done)}
+    batches = {
+        job: done.drawn.batch for job, done in found.items() if isinstance(done, protocol.Done)
+    }
     assert batches == {"0": 2, "1": 1, "2": 1, "3": 2}
     last = found["1"]
     assert isinstance(last, protocol.Done)
@@ -220,7 +222,7 @@ def test_a_job_that_is_measured_step_by_step_is_drawn_alone_and_its_record_tells
     profiles = {}
     for job, done in found.items():
         assert isinstance(done, protocol.Done)
-        profiles[job] = (done.batch, [read_record(png).profile for png in done.images])
+        profiles[job] = (done.drawn.batch, [read_record(png).profile for png in done.images])
     assert (profiles["0"], profiles["2"]) == ((2, [()]), (2, [()]))
     batch, each = profiles["1"]
     assert batch == 1

@@ -60,7 +60,7 @@ def drawn(
     done = answer(worker, protocol.Done, run)
     image = Image.open(io.BytesIO(done.images[0]))
     image.load()
-    assert read_record(done.images[0]).params.compiled is done.compiled, "the picture says it"
+    assert read_record(done.images[0]).params.compiled is done.drawn.compiled, "the picture says it"
     return image, done
 
 
@@ -80,17 +80,17 @@ def test_jobs_draw_compiled_once_that_is_ready_and_never_before(
 ) -> None:
     placed(worker, folder)
     expected, first = drawn(worker)
-    assert (first.compiled, first.to_compile) == (False, True)
+    assert (first.drawn.compiled, first.drawn.to_compile) == (False, True)
     assert list(kept.rglob("*.json")) == [], "nothing is compiled before the host says so"
 
     worker.send(protocol.Compile("small"))  # which takes far longer than a picture
     meanwhile, second = drawn(worker)
-    assert not second.compiled
+    assert not second.drawn.compiled
     assert same_pixels(meanwhile, expected)
     assert worker.expect(protocol.Compiled, START_S) == protocol.Compiled("small", ready=True)
 
     image, third = drawn(worker)
-    assert (third.compiled, third.to_compile) == (True, False)
+    assert (third.drawn.compiled, third.drawn.to_compile) == (True, False)
     assert same_pixels(image, expected)
 
 
@@ -100,9 +100,9 @@ def test_other_sizes_need_no_other_twins(worker: Host, folder: Path, kept: Path)
     for width, height in ((96, 32), (32, 32), (128, 96)):
         wanted = params(width=width, height=height, steps=2)
         image, done = drawn(worker, wanted)
-        assert (done.compiled, done.to_compile) == (True, False), (width, height)
+        assert (done.drawn.compiled, done.drawn.to_compile) == (True, False), (width, height)
         without, done = drawn(worker, params(width=width, height=height, steps=2, compiled=False))
-        assert not done.compiled, "who asks for none gets none"
+        assert not done.drawn.compiled, "who asks for none gets none"
         assert same_pixels(image, without)
     assert sorted(kept.rglob("*.eager")) == before
 
@@ -116,7 +116,7 @@ def test_weights_that_stream_are_computed_with_by_the_same_twins(
         assert worker.expect(protocol.Compiled).ready, "told anew with each load"
         for _ in range(2):
             image, done = drawn(worker)
-            assert done.compiled
+            assert done.drawn.compiled
             assert same_pixels(image, expected), placement
 
 
@@ -128,14 +128,14 @@ def test_a_call_that_no_twin_holds_for_lets_the_job_begin_anew_without(
     run = protocol.Run("one", "small", WANTED, others=(member,), compiles=True)
     for _ in range(2):
         both = [answer(worker, protocol.Done, run), answer(worker, protocol.Done)]
-        assert all((done.compiled, done.to_compile) == (False, True) for done in both)
+        assert all((done.drawn.compiled, done.drawn.to_compile) == (False, True) for done in both)
     _, alone = drawn(worker)
-    assert alone.compiled, "what was there before still holds"
+    assert alone.drawn.compiled, "what was there before still holds"
 
 
 def test_the_host_decides_whether_a_job_may(worker: Host, folder: Path) -> None:
     _, done = drawn(worker, compiles=False)
-    assert not done.compiled
+    assert not done.drawn.compiled
 
 
 def test_what_was_compiled_is_ready_soon_after_the_next_start(folder: Path, kept: Path) -> None:
@@ -146,7 +146,7 @@ def test_what_was_compiled_is_ready_soon_after_the_next_start(folder: Path, kept
         host.until(protocol.Loaded)
         assert host.expect(protocol.Compiled) == protocol.Compiled("small", ready=True)
         _, done = drawn(host)
-        assert done.compiled
+        assert done.drawn.compiled
     finally:
         host.close()
     assert {path: path.stat().st_mtime_ns for path in kept.rglob("*.eager")} == there

@@ -51,7 +51,7 @@ def test_a_killed_worker_takes_its_compiler_along_and_leaves_no_half_of_a_twin(
         worker = started(kept, PYTHONPATH=path, STANDS_BEFORE=before, STANDS_AT=str(pipe))
         placed(worker, folder)
         image, done = drawn(worker)
-        assert not done.compiled
+        assert not done.drawn.compiled
         assert expected is None or same_pixels(image, expected)
         expected = image
 
@@ -69,11 +69,11 @@ def test_a_killed_worker_takes_its_compiler_along_and_leaves_no_half_of_a_twin(
     try:
         placed(worker, folder)
         image, done = drawn(worker)
-        assert (done.compiled, done.to_compile) == (False, True)
+        assert (done.drawn.compiled, done.drawn.to_compile) == (False, True)
         worker.send(protocol.Compile("small"))
         assert worker.expect(protocol.Compiled, START_S) == protocol.Compiled("small", ready=True)
         compiled, done = drawn(worker)
-        assert done.compiled
+        assert done.drawn.compiled
         assert expected is not None
         assert same_pixels(image, expected)
         assert same_pixels(compiled, expected)
@@ -107,14 +107,14 @@ def test_a_worker_whose_compiler_hangs_ends_it_tells_that_once_and_goes_on(tmp_p
         assert worker.expect(protocol.Ready, START_S).compiles
         placed(worker, folder)
         expected, done = drawn(worker)
-        assert done.to_compile
+        assert done.drawn.to_compile
         worker.send(protocol.Compile("small"))
         problem = "the compiler got no further within 1.5 s, and was ended"
         said = worker.expect(protocol.Compiled, START_S)
         assert said == protocol.Compiled("small", ready=False, problem=problem)
 
         image, done = drawn(worker)
-        assert (done.compiled, done.to_compile) == (False, False)
+        assert (done.drawn.compiled, done.drawn.to_compile) == (False, False)
         assert same_pixels(image, expected)
         worker.send(protocol.Compile("small"))  # as for any other model
         assert worker.expect(protocol.Compiled) == protocol.Compiled("small", ready=False)

@@ -118,7 +118,7 @@ def test_steps_are_counted_over_the_whole_job(loaded: Host) -> None:
     assert told == sorted(set(told))
     assert (told[0], told[-1]) == (1, 6)
     assert all(p.steps == 6 and p.image == (p.step - 1) // 3 for p in progress)
-    assert 0 < done.steps_s < done.seconds_s
+    assert 0 < done.drawn.steps_s < done.drawn.seconds_s
 
 
 def test_a_long_job_shows_small_previews_as_it_forms(loaded: Host) -> None:
@@ -181,7 +181,7 @@ def test_a_model_evicted_and_loaded_again_draws_the_same(loaded: Host) -> None:
 def test_a_worker_without_a_compiler_draws_without_compiled_blocks(loaded: Host) -> None:
     wanted = protocol.Run("one", "shapes", params(steps=1, compiled=True), compiles=True)
     done = loaded.ask(wanted, protocol.Done)
-    assert (done.compiled, done.to_compile) == (False, False)
+    assert (done.drawn.compiled, done.drawn.to_compile) == (False, False)
     assert not read_record(done.images[0]).params.compiled
     compiled = loaded.ask(protocol.Compile("shapes"), protocol.Compiled)
     assert compiled == protocol.Compiled("shapes", ready=False)

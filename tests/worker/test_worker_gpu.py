@@ -100,7 +100,7 @@ def test_memory_is_back_after_every_eviction(card: Host) -> None:
         for model in MODELS:
             card.load(model)
             done = card.ask(protocol.Run("round", model, params()), protocol.Done)
-            assert done.peak_bytes > 0
+            assert done.drawn.peak_bytes > 0
         for model in MODELS:
             evicted = card.ask(protocol.Evict(model), protocol.Evicted)
             assert evicted.freed_bytes > 0

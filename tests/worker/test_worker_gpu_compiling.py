@@ -83,34 +83,34 @@ def test_compiled_pictures_are_near_the_others_and_the_same_in_every_placement(
 ) -> None:
     placed(card, folder)
     without, first = drawn(card)
-    assert (first.compiled, first.to_compile) == (False, True)
+    assert (first.drawn.compiled, first.drawn.to_compile) == (False, True)
 
     card.send(protocol.Compile("small"))
     for _ in range(3):  # while it is being compiled
         _, done = drawn(card, SHORT)
-        assert not done.compiled
+        assert not done.drawn.compiled
     compiled = card.expect(protocol.Compiled, COMPILED_S)
     assert compiled.ready, compiled.problem
 
     expected, done = drawn(card)
-    assert done.compiled
+    assert done.drawn.compiled
     difference = np.abs(np.asarray(expected, np.int16) - np.asarray(without, np.int16))
     assert difference.mean() < 4, "they round otherwise, no more"
     uncompiled, done = drawn(card, params(**{**_fields(WANTED), "compiled": False}))
-    assert not done.compiled
+    assert not done.drawn.compiled
     assert same_pixels(uncompiled, without)
 
     for name, placement in PLACEMENTS.items():
         placed(card, folder, placement)
         for _ in range(2):
             image, done = drawn(card)
-            assert done.compiled, name
+            assert done.drawn.compiled, name
             assert same_pixels(image, expected), name
 
     there = {path.name for path in kept.rglob("*.inductor")}
     for width, height in OTHER_SIZES:
         image, done = drawn(card, params(width=width, height=height, steps=2, negative_prompt="x"))
-        assert (done.compiled, done.to_compile) == (True, False), (width, height)
+        assert (done.drawn.compiled, done.drawn.to_compile) == (True, False), (width, height)
     assert {path.name for path in kept.rglob("*.inductor")} == there, "no size was compiled anew"
     sent_away(card)
 
@@ -118,14 +118,14 @@ def test_compiled_pictures_are_near_the_others_and_the_same_in_every_placement(
 def test_a_new_worker_draws_the_same_compiled_picture(card: Host, folder: Path, kept: Path) -> None:
     placed(card, folder)
     expected, done = drawn(card)
-    assert done.compiled
+    assert done.drawn.compiled
     other = Host("--device", "cuda", "--compiled", str(kept), CUDA_VISIBLE_DEVICES="0")
     try:
         other.expect(protocol.Ready, START_S)
         placed(other, folder)
         assert other.expect(protocol.Compiled).ready
         image, done = drawn(other)
-        assert done.compiled
+        assert done.drawn.compiled
         assert same_pixels(image, expected)
     finally:
         other.close()

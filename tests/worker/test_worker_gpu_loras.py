@@ -54,7 +54,8 @@ def test_every_rung_draws_the_bare_pipelines_picture_with_a_lora(
         assert same_pixels(image, expected), name
         image, after = drawn(card, PLAIN)
         assert same_pixels(image, plain), name
-        assert done.peak_bytes >= after.peak_bytes, "a LoRA's bytes are the job's working memory"
+        more = "a LoRA's bytes are the job's working memory"
+        assert done.drawn.peak_bytes >= after.drawn.peak_bytes, more
     placed(card, kit.folder, Placement(on_cpu=(ENCODERS,)), dtype)
     image, _ = drawn_with(card, kit.one)
     assert image.size == (WITH.width, WITH.height)
@@ -65,11 +66,11 @@ def test_a_lora_leaves_nothing_on_the_card(card: Host, kit: Kit) -> None:
     placed(card, kit.folder, RESIDENT, "bfloat16")
     drawn(card, PLAIN)
     drawn_with(card, kit.one)
-    before = card.ask(protocol.Run("two", "placed", PLAIN), protocol.Done).memory
+    before = card.ask(protocol.Run("two", "placed", PLAIN), protocol.Done).drawn.memory
     for _ in range(5):
         drawn_with(card, kit.one)
         drawn_with(card, kit.other)
-    after = card.ask(protocol.Run("two", "placed", PLAIN), protocol.Done).memory
+    after = card.ask(protocol.Run("two", "placed", PLAIN), protocol.Done).drawn.memory
     assert after.ours_bytes <= before.ours_bytes
     card.ask(protocol.Evict("placed"), protocol.Evicted)
 

@@ -146,7 +146,7 @@ def test_a_load_beside_a_picture_changes_neither_the_picture_nor_its_peak(
     assert any(isinstance(report, protocol.Loaded) for report in before)
     one, other = (Image.open(io.BytesIO(done.images[0])) for done in (alone, beside))
     assert same_pixels(one, other)
-    assert beside.peak_bytes == pytest.approx(alone.peak_bytes, rel=0.05)
+    assert beside.drawn.peak_bytes == pytest.approx(alone.drawn.peak_bytes, rel=0.05)
     card.close()
 
 

@@ -125,8 +125,8 @@ def test_a_worker_uses_the_other_card_only_for_models_that_ask_for_it() -> None:
             done = host.ask(run, protocol.Done)
             image = Image.open(io.BytesIO(done.images[0])).convert("RGB")
             assert same_pixels(image, expected)
-            assert done.memory.elsewhere.keys() == {OTHER}, "its context stays there"
-            assert done.memory.elsewhere[OTHER] < 2_000 * MIB
+            assert done.drawn.memory.elsewhere.keys() == {OTHER}, "its context stays there"
+            assert done.drawn.memory.elsewhere[OTHER] < 2_000 * MIB
         assert free_on_other() < untouched - A_CONTEXT_BYTES
         host.ask(protocol.Evict(model), protocol.Evicted)
     finally:

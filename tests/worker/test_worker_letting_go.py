@@ -79,6 +79,7 @@ class Worker:
         files = {name: str(file) for name, file in loras.items()}
         self.link.cancellations.arrived("job")
         self.engine._run(protocol.Run("job", model, wanted, lora_files=files))
+        self.engine._writer._telling.submit(lambda: None).result()  # behind the job's own files
         return self.reports[-1]
 
     def evict(self, model: str) -> Any:

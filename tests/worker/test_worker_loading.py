@@ -45,7 +45,7 @@ def goes_on(worker: Host, neighbour: protocol.Loaded) -> Iterator[None]:
     for model in ("shapes", "shapes-dit", "broken"):
         worker.ask(protocol.Evict(model), protocol.Evicted)
     run = protocol.Run("goes on", "neighbour", params(steps=1))
-    assert worker.ask(run, protocol.Done).memory.ours_bytes == neighbour.weights_bytes
+    assert worker.ask(run, protocol.Done).drawn.memory.ours_bytes == neighbour.weights_bytes
 
 
 def refusal(worker: Host, source: protocol.ModelSource) -> str:

@@ -95,7 +95,7 @@ class Host:
         Pictures and models have a lane each, so their reports come in any order.
         """
         before: list[protocol.FromWorker] = []
-        passing = (protocol.Loading, protocol.Started, protocol.Progress, *also)
+        passing = (protocol.Loading, protocol.Started, protocol.Progress, protocol.Drawn, *also)
         while not isinstance(report := self.receive(), kind):
             assert isinstance(report, passing), report
             before.append(report)

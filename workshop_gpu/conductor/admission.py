@@ -101,7 +101,8 @@ def check_eviction(state: State, event: EvictionAsked) -> None:
         raise ModelUnknown(event.model, _offered(state))
     if not state.has_slot(event.model, *_LIVE, SlotState.FAILED):
         raise ModelNotLoaded(event.model)
-    running = sum(job.model == event.model for job in state.running.values())
+    drawing = (job for job in state.running.values() if not job.drawn)
+    running = sum(job.model == event.model for job in drawing)
     holds = len(state.holds_on(event.model))
     if running or holds:
         raise ModelInUse(event.model, running, holds)

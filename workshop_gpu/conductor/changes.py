@@ -88,11 +88,23 @@ class Changes:
         run = RunJob(device.name, first.id, first.model, others, placement, compiles)
         self.effects.append(run)
 
+    def drawn(self, job: Job, now: float) -> None:
+        """The device is free for others while the job's pictures are made into files. What it used
+        is known from here on."""
+        state, used_s = self.state, (now - job.started_s) / job.batch
+        job.drawn = True
+        self._leave_lane(job, now)
+        state.devices[job.device or ""].writing[job.id] = job
+        state.shares.finish(job.participant, job.charged_s, used_s)
+        job.charged_s = used_s
+        self.ordering.pay(job.participant)
+
     def ask_cancel(self, job: Job) -> None:
-        """The worker is told once to stop the running job."""
+        """The worker is told once to stop the running job. What is drawn is as good as done."""
         if not job.cancel_asked and job.device is not None:
             job.cancel_asked = True
-            self.effects.append(CancelJob(job.device, job.id))
+            if not job.drawn:
+                self.effects.append(CancelJob(job.device, job.id))
 
     def end_job(
         self, job: Job, outcome: JobState, now: float, error: ErrorReport | None = None
@@ -102,7 +114,7 @@ class Changes:
         if job.id in state.queue:
             self.ordering.remove(job)
         else:
-            self._leave_device(job, now, used_s=(now - job.started_s) / job.batch)
+            self._leave_device(job, now)
         job.state, job.ended_s, job.error = outcome, now, error
         state.shares.leave(job.participant)
         self.ordering.pay(job.participant)
@@ -128,19 +140,32 @@ class Changes:
 
     def wait_again(self, job: Job, now: float) -> None:
         """The running job waits again, before all others of its class."""
-        self._leave_device(job, now, used_s=0.0)
+        self._leave_device(job, now, in_vain=True)
         job.state, job.device, job.started_s, job.step = JobState.QUEUED, None, -1.0, 0
         job.reason, job.batch = Reason.PUT_BACK, 1
         self.ordering.add(job, now)
         if self.state.settings.wait_limit_s:
             self.state.waiting_times.begin(job.id, now)
 
-    def _leave_device(self, job: Job, now: float, used_s: float) -> None:
+    def _leave_device(self, job: Job, now: float, in_vain: bool = False) -> None:
+        """The job runs no longer. What was `in_vain` is not paid."""
+        shares = self.state.shares
+        del self.state.running[job.id]
+        if job.drawn:
+            device = self.state.devices[job.device or ""]
+            del device.writing[job.id]
+            job.drawn = False
+            if in_vain:
+                shares.charge(job.participant, -job.charged_s)
+            self.touch(device)
+        else:
+            used_s = 0.0 if in_vain else (now - job.started_s) / job.batch
+            shares.finish(job.participant, job.charged_s, used_s)
+            self._leave_lane(job, now)
+
+    def _leave_lane(self, job: Job, now: float) -> None:
         """The device's lane, and the memory, are free when the last of a batch has left."""
-        state = self.state
-        del state.running[job.id]
-        state.shares.finish(job.participant, job.charged_s, used_s)
-        device = state.devices[job.device or ""]
+        device = self.state.devices[job.device or ""]
         device.ledger.release(job.id)
         device.running.pop(job.id, None)
         heir = next(iter(device.running.values()), None)
@@ -261,7 +286,7 @@ class Changes:
     def empty(self, device: Device, reason: str, now: float, log: str = "") -> None:
         """The device's worker ended and all that it had there is gone; failures are remembered,
         so that a model that ends workers is not loaded for ever."""
-        for job in list(device.running.values()):
+        for job in [*device.writing.values(), *device.running.values()]:
             self.put_back(job, reason, now, log)
         for slot in list(device.slots.values()):
             if slot.state is SlotState.LOADING:

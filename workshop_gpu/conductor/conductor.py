@@ -26,7 +26,7 @@ from workshop_gpu.conductor.events import (
     Event,
     FetchFailed,
     JobCancelled,
-    JobFinished,
+    JobDrawn,
     JobProgressed,
     JobStarted,
     JobSubmitted,
@@ -370,9 +370,8 @@ class Conductor:
         if not isinstance(event, (JobSubmitted, *_SLOT_FACTS)):  # these touch what they change
             for slot in state.slots(model, *SlotState):
                 state.touch(slot.device)
-        if isinstance(event, SlotLoaded | JobFinished):
-            ended = state.ended.get(getattr(event, "job", ""))
-            state.suspects[model or (ended.model if ended else "")] = None
+        if isinstance(event, SlotLoaded | JobDrawn):
+            state.suspects[model or (job.model if job else "")] = None
         changed = CatalogueChanged | PolicyChanged | DeviceReady | DeviceGone | WorkerDied
         if isinstance(event, changed):
             state.suspects |= dict.fromkeys([*state.queue.models(), *wished_for(state)])

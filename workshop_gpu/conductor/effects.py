@@ -192,8 +192,8 @@ class StopWorker(Effect, frozen=True):
 
 
 class RunJob(Effect, frozen=True):
-    """Run the job; answered by JobStarted, JobProgressed, then JobFinished, JobFailed or
-    JobStopped. `others` are further jobs that are drawn together with it; each of them is
+    """Run the job; answered by JobStarted, JobProgressed, then JobDrawn and JobFinished, JobFailed
+    or JobStopped. `others` are further jobs that are drawn together with it; each of them is
     answered by itself."""
 
     device: str
@@ -214,7 +214,7 @@ class CompileModel(Effect, frozen=True):
 
 
 class CancelJob(Effect, frozen=True):
-    """Stop the running job between two steps; answered by JobStopped (or JobFinished if late)."""
+    """Stop the running job between two steps; answered by JobStopped (or JobDrawn if late)."""
 
     device: str
     job: str

@@ -198,13 +198,14 @@ class JobProgressed(Event, frozen=True):
     steps: int
 
 
-class JobFinished(Event, frozen=True):
-    """The images are on disk. `peak_bytes` is working memory above the weights; 0: not measured.
+class JobDrawn(Event, frozen=True):
+    """The device has done its part of the job, whose pictures are made into files now.
 
-    `batch` jobs were drawn together; then `seconds_s`, `steps_s` and `peak_bytes` are those of all
-    of them. Their steps took `steps_s` of the seconds (0: not measured).
-    `compiled`: with compiled blocks; `to_compile`: some blocks of the model could be. `loras` are
-    those that its worker has ready for the model now.
+    `peak_bytes` is working memory above the weights; 0: not measured. `batch` jobs were drawn
+    together; then `seconds_s`, `steps_s` and `peak_bytes` are those of all of them. Their steps
+    took `steps_s` of the seconds (0: not measured). `compiled`: with compiled blocks; `to_compile`:
+    some blocks of the model could be. `loras` are those that its worker has ready for the model
+    now.
     """
 
     job: str
@@ -215,6 +216,12 @@ class JobFinished(Event, frozen=True):
     to_compile: bool = False
     loras: tuple[str, ...] = ()
     steps_s: float = 0.0
+
+
+class JobFinished(Event, frozen=True):
+    """The images are on disk."""
+
+    job: str
 
 
 class JobFailed(Event, frozen=True):

@@ -48,7 +48,8 @@ class Limits:
         if settings.stall_limit_s:
             stop |= self._end_stalls(settings.stall_limit_s, now)
         for device in self._state.devices.values():
-            if device.retires and not device.running and device.activity is Activity.IDLE:
+            at_rest = not (device.running or device.writing)
+            if device.retires and at_rest and device.activity is Activity.IDLE:
                 stop.setdefault(device.name, device.retires)
         for name, why in stop.items():
             device = self._state.devices[name]

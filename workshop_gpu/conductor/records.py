@@ -87,6 +87,8 @@ class Job:
     batch: int = 1
     """How many jobs it is or was drawn together with, itself included."""
     charged_s: float = 0.0
+    drawn: bool = False
+    """Its device has done its part, and its pictures are made into files."""
     working_bytes: int = 0
     weights_bytes: int = 0
     steps: tuple[Step, ...] = ()
@@ -183,6 +185,8 @@ class Device:
     running: dict[str, Job] = field(default_factory=dict)
     deaths: int = 0
     """How many of its workers ended, one after the other, without a picture between them."""
+    writing: dict[str, Job] = field(default_factory=dict)
+    """Those that it has drawn, and whose pictures its worker makes into files."""
     until_s: float | None = None
     """When its running jobs should have ended; None where nobody knows."""
     slots: dict[str, Slot] = field(default_factory=dict)

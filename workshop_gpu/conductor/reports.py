@@ -12,6 +12,7 @@ from workshop_gpu.conductor.estimates import contradicts
 from workshop_gpu.conductor.events import (
     DeviceGone,
     DeviceReady,
+    JobDrawn,
     JobFailed,
     JobFinished,
     JobProgressed,
@@ -42,7 +43,7 @@ from workshop_gpu.conductor.stepdown import StepDown
 
 DeviceFact = DeviceReady | WorkerDied | WorkerDrifted | DeviceGone | MemoryRead
 SlotFact = SlotProgressed | SlotLoaded | LoadFailed | SlotEvicted | SlotCompiled
-JobFact = JobStarted | JobProgressed | JobFinished | JobFailed | JobStopped
+JobFact = JobStarted | JobProgressed | JobDrawn | JobFinished | JobFailed | JobStopped
 
 
 class Reports:
@@ -221,7 +222,7 @@ class Reports:
         job = self._state.running.get(event.job)
         if job is None:
             return
-        if isinstance(event, JobFinished | JobFailed | JobStopped):
+        if isinstance(event, JobDrawn | JobFailed | JobStopped):
             self._device_of(job).ledger.changed_s = now
         match event:
             case JobStarted():
@@ -229,14 +230,16 @@ class Reports:
             case JobProgressed():
                 job.moved_s = now
                 job.step = max(job.step, min(event.step, job.request.steps))
-            case JobFinished():
-                device = self._state.devices[job.device or ""]
+            case JobDrawn() if not job.drawn:
+                device = self._device_of(job)
                 if not device.in_safe_mode:  # what it took there says nothing about other runs
                     self._learn(event, job)
                 job.went_on = not_as_asked(job, event.compiled) or job.went_on
                 job.step = job.request.steps
                 self._kept_loras(event, job, device)
-                self._recovered(device)
+                self._changes.drawn(job, now)
+            case JobFinished():
+                self._recovered(self._device_of(job))
                 self._changes.end_job(job, JobState.DONE, now)
             case JobFailed(_, error) if self._step_down.run_failed(job, error, now):
                 pass
@@ -247,12 +250,12 @@ class Reports:
             case JobStopped():
                 self._changes.end_job(job, JobState.CANCELLED, now)
 
-    def _kept_loras(self, event: JobFinished, job: Job, device: Device) -> None:
+    def _kept_loras(self, event: JobDrawn, job: Job, device: Device) -> None:
         slot = device.slots.get(job.model)
         if slot is not None:
             slot.loras = event.loras
 
-    def _learn(self, event: JobFinished, job: Job) -> None:
+    def _learn(self, event: JobDrawn, job: Job) -> None:
         request, estimates = job.request, self._state.estimates
         model, pixels, batch = job.model, request.pixels, request.batch * max(1, event.batch)
         slot = self._device_of(job).slots.get(model)

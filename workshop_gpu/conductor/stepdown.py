@@ -29,7 +29,9 @@ class StepDown:
         """Says whether the job is taken care of; else it fails with the error as it is."""
         device = self._state.devices[job.device or ""]
         slot = device.slots.get(job.model)
-        if error.kind != OutOfMemory.kind or slot is None or not has_ladder(self._state, job.model):
+        if error.kind != OutOfMemory.kind or job.drawn:  # then it was the host's memory
+            return False
+        if slot is None or not has_ladder(self._state, job.model):
             return False
         if job.cancel_asked or job.kernel_gone:
             self._changes.end_job(job, JobState.CANCELLED, now)

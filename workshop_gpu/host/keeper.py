@@ -168,17 +168,8 @@ class Keeper:
         record = self.records.find(done.job)
         if record is not None:
             record.saved_images, record.saved_bytes = len(done.images), size_bytes
-            record.seconds_s = done.seconds_s
-        return events.JobFinished(
-            done.job,
-            done.seconds_s,
-            done.peak_bytes,
-            done.batch,
-            done.compiled,
-            done.to_compile,
-            done.loras,
-            done.steps_s,
-        )
+            record.seconds_s = done.drawn.seconds_s
+        return events.JobFinished(done.job)
 
     # retention
 

@@ -45,16 +45,10 @@ def facts(
             found.append(events.LoadFailed(device, model, error))
         case protocol.Evicted(model, freed_bytes):
             found.append(events.SlotEvicted(device, model, freed_bytes))
-        case protocol.Started(job):
-            found.append(events.JobStarted(job))
-        case protocol.Progress(job, step, steps):
-            found.append(events.JobProgressed(job, step, steps))
         case protocol.Drifted(device_bytes, host_bytes):
             found.append(events.WorkerDrifted(device, device_bytes, host_bytes))
-        case protocol.Failed(job, error):
-            found.append(events.JobFailed(job, error))
-        case protocol.Stopped(job):
-            found.append(events.JobStopped(job))
+        case _:
+            found += _of_job(report)
     memory: protocol.Memory | None = getattr(report, "memory", None)
     if memory is not None:
         found.append(
@@ -63,6 +57,26 @@ def facts(
             )
         )
     return found
+
+
+def _of_job(report: protocol.FromWorker) -> list[events.Event]:
+    match report:
+        case protocol.Started(job):
+            return [events.JobStarted(job)]
+        case protocol.Progress(job, step, steps):
+            return [events.JobProgressed(job, step, steps)]
+        case protocol.Drawn():
+            return [
+                events.JobDrawn(
+                    report.job, report.seconds_s, report.peak_bytes, report.batch,
+                    report.compiled, report.to_compile, report.loras, report.steps_s,
+                )
+            ]  # fmt: skip
+        case protocol.Failed(job, error):
+            return [events.JobFailed(job, error)]
+        case protocol.Stopped(job):
+            return [events.JobStopped(job)]
+    return []
 
 
 def _named(parts: tuple[protocol.PartBytes, ...]) -> tuple[events.PartBytes, ...]:

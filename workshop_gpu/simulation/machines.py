@@ -99,9 +99,11 @@ class Machines:
         def drawn() -> None:
             gpu.drawing = ""
             del gpu.held_bytes["working memory"]
+            peak_bytes = facts.working_bytes * len(jobs)
             for job in jobs:
-                peak_bytes = facts.working_bytes * len(jobs)
-                self._tell(events.JobFinished(job, seconds_s, peak_bytes, len(jobs)))
+                self._tell(events.JobDrawn(job, seconds_s, peak_bytes, len(jobs)))
+            for job in jobs:
+                self._tell(events.JobFinished(job))
 
         self._clock.after(seconds_s, drawn)
         return seconds_s

@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -36,6 +36,7 @@ from workshop_gpu.worker.previews import PreviewMap, Sketcher
 from workshop_gpu.worker.protocol import BatchMember, GenerateParams
 from workshop_gpu.worker.staging import Stager
 from workshop_gpu.worker.turns import Turns
+from workshop_gpu.worker.writing import Writer
 
 _OF_ONE_LENGTH = frozenset(
     {
@@ -59,12 +60,13 @@ wakes the server and every client that watches, which slows a worker that shares
 
 @dataclass(frozen=True)
 class Drawn:
-    """A job's PNG files; `batch` jobs were drawn in this time and with this working memory.
+    """A job's PNG files as they are made. `batch` jobs were drawn in this time and with this
+    working memory.
 
     Their steps took `steps_s` of it (0: not measured). `loras` are ready for the model's next jobs.
     """
 
-    files: list[bytes]
+    files: list[Future[bytes]]
     seconds_s: float
     peak_bytes: int
     batch: int
@@ -75,7 +77,6 @@ class Drawn:
 
 Answer = Callable[[str, Outcome[Drawn]], None]
 """Tells the host how a job ended."""
-MakeRecord = Callable[[GenerateParams, dict[str, str]], ImageRecord]
 
 
 def divided(members: Sequence[BatchMember], pipeline: Any) -> list[list[BatchMember]]:
@@ -106,7 +107,7 @@ class _Sitter:
     member: BatchMember
     sketcher: Sketcher
     inputs: Inputs | None = None
-    files: list[bytes] = field(default_factory=list)
+    files: list[Future[bytes]] = field(default_factory=list)
     told_s: float = -math.inf
 
     @property
@@ -115,19 +116,9 @@ class _Sitter:
         params = self.member.params
         return msgspec.structs.replace(params, seed=params.seed + len(self.files), images=1)
 
-    def finish(
-        self, model: OpenModel, picture: Picture, params: GenerateParams, record: MakeRecord
-    ) -> None:
-        """Check the picture and keep it as a file that says how it is made again."""
-        check_picture(model, picture)
-        self.files.append(encode_png(picture.image, record(params, self.member.metadata)))
-
-
-_MOST_BESIDE = 4
-"""Threads that make files of pictures."""
-
-_DrawnOnce = tuple[_Sitter, Picture, GenerateParams]
-"""One picture of a job, and how it was made."""
+    def keep(self, writer: Writer, picture: Picture, record: ImageRecord) -> None:
+        """The picture becomes a file that says how it is made again."""
+        self.files.append(writer.begin(partial(encode_png, picture.image, record)))
 
 
 @dataclass(frozen=True)
@@ -140,6 +131,7 @@ class Tools:
     stager: Stager
     loras: Loras
     compiling: Compiling
+    writer: Writer
 
 
 class Batch:
@@ -203,15 +195,17 @@ class Batch:
         together, device = len(sitters), self._tools.device
         self._choose(model, sitters.values())
         while sitting := [sitters[job] for job in self._open]:
-            drawn = self._drawn_once(model, sitting)
-            known = partial(record, profile=self._profiles())
-            for (sitter, picture, _), finished in self._finished(model, drawn, known):
-                job = sitter.member.job
-                if not isinstance(finished, Success):
-                    self._answer(job, finished)
-                elif len(sitter.files) == sitter.member.params.images:
+            for sitter, picture, params in self._drawn_once(model, sitting):
+                job, member = sitter.member.job, sitter.member
+                checked = attempt(partial(check_picture, model, picture))
+                if not isinstance(checked, Success):
+                    self._answer(job, checked)
+                    continue
+                known = record(params, member.metadata, profile=self._profiles())
+                sitter.keep(self._tools.writer, picture, known)
+                if len(sitter.files) == member.params.images:
                     seconds_s, peak_bytes = time.monotonic() - started, device.peak_bytes()
-                    done = Drawn(
+                    drawn = Drawn(
                         sitter.files,
                         seconds_s,
                         peak_bytes,
@@ -220,23 +214,8 @@ class Batch:
                         self._tools.loras.kept(model),
                         min(seconds_s, self._clock.seconds()),
                     )
-                    self._answer(job, Success(done))
+                    self._answer(job, Success(drawn))
                 attempt(partial(previews.learn, picture))  # a preview is never worth a picture
-
-    def _finished(
-        self, model: OpenModel, drawn: Sequence[_DrawnOnce], record: MakeRecord
-    ) -> Iterable[tuple[_DrawnOnce, Outcome[None]]]:
-        """The pictures are checked and become files, several beside each other: the device waits
-        for that."""
-        ways = [
-            partial(attempt, partial(sitter.finish, model, picture, params, record))
-            for sitter, picture, params in drawn
-        ]
-        if len(ways) < 2:
-            return zip(drawn, [way() for way in ways], strict=True)
-        with ThreadPoolExecutor(_MOST_BESIDE) as threads:
-            outcomes = threads.map(lambda way: way(), ways)
-        return zip(drawn, outcomes, strict=True)
 
     def _choose(self, model: OpenModel, sitters: Iterable[_Sitter]) -> None:
         """With compiled blocks or without, for all of it."""
@@ -260,7 +239,9 @@ class Batch:
         check_params(model, member.params)
         return read_inputs(member.inputs, member.params)
 
-    def _drawn_once(self, model: OpenModel, sitting: Sequence[_Sitter]) -> list[_DrawnOnce]:
+    def _drawn_once(
+        self, model: OpenModel, sitting: Sequence[_Sitter]
+    ) -> list[tuple[_Sitter, Picture, GenerateParams]]:
         """One picture for each job, but for those cancelled on the way, and how it was made."""
         wanted = [sitter.params for sitter in sitting]
         places = list(range(len(sitting)))

@@ -20,6 +20,7 @@ from workshop_gpu.worker.leaks import LeakCheck
 from workshop_gpu.worker.link import Link
 from workshop_gpu.worker.moving import Mover, give_back
 from workshop_gpu.worker.turns import Turns
+from workshop_gpu.worker.writing import Writer
 
 _IDLE_READING_S = 2.0
 
@@ -36,6 +37,7 @@ class Engine:
         self._turns = turns
         self._compiling = compiling
         self._leaks = LeakCheck(device)
+        self._writer = Writer(link)
         self._versions = {name: version(name) for name in ("torch", "diffusers", "transformers")}
 
     def work_for_ever(self) -> None:
@@ -83,7 +85,15 @@ class Engine:
     def _run(self, run: protocol.Run) -> None:
         for members in divided(run.members, self._mover.pipeline(run.model)):
             stager, loras = self._mover.stager, self._mover.loras
-            tools = Tools(self._link, self._turns, self._device, stager, loras, self._compiling)
+            tools = Tools(
+                self._link,
+                self._turns,
+                self._device,
+                stager,
+                loras,
+                self._compiling,
+                self._writer,
+            )
             answer = partial(self._answer, run.model)
             batch = Batch(members, tools, answer, compiles=run.compiles)
             outcome = attempt(partial(self._draw, batch, run.model))
@@ -124,13 +134,12 @@ class Engine:
         memory = self._memory()
         match outcome:
             case Success(drawn):
-                self._link.send(
-                    protocol.Done(
-                        job, drawn.files, drawn.seconds_s, drawn.peak_bytes, memory, drawn.batch,
-                        drawn.compiled, self._compiling.wants(model), drawn.loras,
-                        drawn.steps_s,
-                    )
+                report = protocol.Drawn(
+                    job, drawn.seconds_s, drawn.peak_bytes, memory, drawn.batch, drawn.compiled,
+                    self._compiling.wants(model), drawn.loras, drawn.steps_s,
                 )  # fmt: skip
+                self._link.send(report)
+                self._writer.tell(model, report, drawn.files)
             case Cancelled():
                 self._link.send(protocol.Stopped(job, memory))
             case _:

@@ -133,7 +133,8 @@ class BatchMember(msgspec.Struct, frozen=True):
 
 
 class Run(msgspec.Struct, frozen=True, tag="run"):
-    """Run a job on a loaded model; answered by Started, Progress…, then Done, Failed or Stopped.
+    """Run a job on a loaded model; answered by Started, Progress…, then Drawn and Done, Failed or
+    Stopped.
 
     `metadata` is written into every image beside the parameters. `others` are further jobs for
     this model, drawn in the same calls where they can be; each is answered for itself. One that
@@ -331,19 +332,17 @@ class Progress(msgspec.Struct, frozen=True, tag="progress"):
     preview: bytes = b""
 
 
-class Done(msgspec.Struct, frozen=True, tag="done"):
-    """The job's images as PNG files with their metadata, in order.
+class Drawn(msgspec.Struct, frozen=True, tag="drawn"):
+    """The device has done its part of the job; its pictures are made into files beside the next.
 
     `peak_bytes` is the working memory above what was allocated before the job, weights that came
     for a while included; 0: not measured. `batch` jobs were drawn in the same calls; seconds and
-    bytes are then those of all together.
-    `compiled`: with compiled blocks; `to_compile`: some blocks could be compiled for the next job.
-    Their steps took `steps_s` of the seconds (0: not measured). `loras` are ready for the model's
-    next jobs.
+    bytes are then those of all together. Their steps took `steps_s` of the seconds (0: not
+    measured). `compiled`: with compiled blocks; `to_compile`: some blocks could be compiled for the
+    next job. `loras` are ready for the model's next jobs.
     """
 
     job: str
-    images: list[bytes]
     seconds_s: float
     peak_bytes: int
     memory: Memory
@@ -352,6 +351,14 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
     to_compile: bool = False
     loras: tuple[str, ...] = ()
     steps_s: float = 0.0
+
+
+class Done(msgspec.Struct, frozen=True, tag="done"):
+    """The images of a job that was drawn, as PNG files with their metadata, in order."""
+
+    job: str
+    images: list[bytes]
+    drawn: Drawn
 
 
 class Compiled(msgspec.Struct, frozen=True, tag="compiled"):
@@ -435,6 +442,7 @@ FromWorker = (
     | Evicted
     | Started
     | Progress
+    | Drawn
     | Done
     | Compiled
     | Failed
