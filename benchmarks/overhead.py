@@ -1,7 +1,8 @@
 """What the server adds to a job of a cached model, and what it costs in throughput.
 
 `python -m benchmarks.overhead [--jobs 50] [--device cpu]` starts a real Jupyter server, has a
-participant draw through the Python client, and measures:
+participant draw through the Python client (with `--folder`, `--steps`, `--side` and `--dtype`
+another model than the shipped one, as on a card), and measures:
 
 - the milliseconds from the client's submit to the worker's start, and from the worker's end to
   the client's return with the image in hand;
@@ -23,14 +24,14 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from benchmarks.report import Row, at_most, percentile, publish, shown
+from benchmarks.report import RESULTS, Row, at_most, percentile, publish, shown
 from tests.serverprocess import ServerProcess
 from workshop_gpu import Client
 from workshop_gpu.catalogue.shipped import ASSETS
 
-MODEL = "shapes"
+SHIPPED = "shapes"
+MODEL = "drawn"
 PROMPT = "a red circle on a blue background"
-STEPS = 20
 ROUNDS = 3
 TURNS = 10
 """In how many parts a round is done: as many of the server's as of the bare pipeline's."""
@@ -40,12 +41,13 @@ THREADS = str(len(os.sched_getaffinity(0)))
 _BARE = """
 import sys, time, torch
 from diffusers import DiffusionPipeline
-folder, device, jobs, steps = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-pipe = DiffusionPipeline.from_pretrained(folder, torch_dtype=torch.float32).to(device)
+folder, device, dtype, prompt = sys.argv[1:5]
+jobs, steps, side = map(int, sys.argv[5:])
+pipe = DiffusionPipeline.from_pretrained(folder, torch_dtype=getattr(torch, dtype)).to(device)
 pipe.set_progress_bar_config(disable=True)
 def draw(seed):
     generator = torch.Generator("cpu").manual_seed(seed)
-    return pipe(sys.argv[5], num_inference_steps=steps, guidance_scale=3.0, width=128, height=128,
+    return pipe(prompt, num_inference_steps=steps, guidance_scale=3.0, width=side, height=side,
                 generator=generator).images[0]
 draw(0); draw(1)
 print("ready", flush=True)
@@ -62,12 +64,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--jobs", type=int, default=50)
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--folder", type=Path, default=ASSETS / SHIPPED, help="of the model")
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--side", type=int, default=128, help="pixels")
+    parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"))
+    parser.add_argument("--results", type=Path, default=RESULTS, help="where the table goes")
     options = parser.parse_args()
-    device = "cpu:4GB" if options.device == "cpu" else "cuda:0"
-    with tempfile.TemporaryDirectory() as folder, _served(device, Path(folder)) as client:
-        client.generate(PROMPT, model=MODEL, steps=2, progress=False)
+    if options.jobs < TURNS or options.jobs % TURNS:
+        parser.error(f"--jobs must be a multiple of {TURNS}: as many are drawn in each turn")
+    with tempfile.TemporaryDirectory() as folder, _served(options, Path(folder)) as client:
+        client.generate(PROMPT, model=MODEL, progress=False)
         to_start, to_return = _latencies(client, options.jobs)
-        served, bare = _throughput(client, options.jobs, options.device)
+        served, bare = _throughput(client, options)
     rows = [
         at_most("submit to worker's start, p50", percentile(to_start, 50), "ms", 10),
         at_most("submit to worker's start, p99", percentile(to_start, 99), "ms", 30),
@@ -78,23 +86,26 @@ def main() -> int:
         _import_cost(),
     ]
     notes = (
-        f"{options.jobs} jobs of {MODEL}, 128 x 128, {STEPS} steps, float32 on {options.device}; "
+        f"{options.jobs} jobs of {options.folder.name}, {options.side} x {options.side}, "
+        f"{options.steps} steps, {options.dtype} on {options.device}; "
         f"throughput is the median of {ROUNDS} rounds, each in {TURNS} parts, "
         "server and bare pipeline turn about."
     )
-    return publish("overhead" if options.device == "cpu" else "overhead-cuda", rows, notes)
+    name = "overhead" if options.device == "cpu" else f"overhead-cuda-{options.folder.name}"
+    return publish(name, rows, notes, folder=options.results)
 
 
 @contextmanager
-def _served(device: str, folder: Path) -> Iterator[Client]:
+def _served(options: argparse.Namespace, folder: Path) -> Iterator[Client]:
     models = folder / "models.toml"
+    size = f"width = {options.side}, height = {options.side}"
     models.write_text(
-        f'[[model]]\nid = "{MODEL}"\ndtype = "float32"\n'
-        f'source = {{ folder = "{ASSETS / MODEL}" }}\n'
-        f"defaults = {{ steps = {STEPS}, guidance = 3.0, width = 128, height = 128 }}\n"
+        f'[[model]]\nid = "{MODEL}"\ndtype = "{options.dtype}"\ncompile = "off"\n'
+        f'source = {{ folder = "{options.folder.resolve()}" }}\n'
+        f"defaults = {{ steps = {options.steps}, guidance = 3.0, {size} }}\n"
     )
     server = ServerProcess(
-        devices=(device,),
+        devices=("cpu:4GB" if options.device == "cpu" else "cuda:0",),
         folder=folder,
         env={"OMP_NUM_THREADS": THREADS},
         args=("--WorkshopGPU.queue_limit=4", f"--WorkshopGPU.models_file={models}"),
@@ -120,13 +131,14 @@ def _latencies(client: Client, jobs: int) -> tuple[list[float], list[float]]:
     return to_start, to_return
 
 
-def _throughput(client: Client, jobs: int, device: str) -> tuple[float, float]:
+def _throughput(client: Client, options: argparse.Namespace) -> tuple[float, float]:
     """Seconds for all jobs through the server, and by the bare pipeline: the round whose ratio is
     the median."""
     served: list[float] = []
     bare: list[float] = []
-    command = [sys.executable, "-c", _BARE, str(ASSETS / MODEL), device]
-    command += [str(jobs // TURNS), str(STEPS), PROMPT]
+    jobs = options.jobs
+    command = [sys.executable, "-c", _BARE, str(options.folder), options.device, options.dtype]
+    command += [PROMPT, *map(str, (jobs // TURNS, options.steps, options.side))]
     environment = {**os.environ, "OMP_NUM_THREADS": THREADS}
     with subprocess.Popen(
         command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

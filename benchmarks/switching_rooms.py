@@ -213,7 +213,7 @@ async def _while_drawing(run: Run, room: Room) -> None:
         loads.append(await _come_and_go(room))
     busy = await drawing
     for drawn in (alone, busy):
-        run.saw(run.steps, digest(drawn.image))
+        run.saw(run.steps, digest(drawn.image()))
     run.add(f"a picture of {run.steps} steps", alone.seconds_s)
     run.add(f"the same while turbo comes and goes {len(loads)} times", busy.seconds_s)
     run.add("turbo into an idle GPU", load_s)
@@ -270,7 +270,7 @@ async def _one_death(run: Run, room: Room) -> dict[str, float]:
 
 async def _compare(run: Run, room: Room) -> None:
     drawing = await room.draw("large", run.params(FEW_STEPS))
-    run.saw(FEW_STEPS, digest(drawing.image))
+    run.saw(FEW_STEPS, digest(drawing.image()))
 
 
 def _host_bytes() -> int:

@@ -12,6 +12,7 @@ from tests.conductor.staging import Order
 from workshop_gpu.conductor import effects, events
 from workshop_gpu.conductor.effects import Effect
 from workshop_gpu.conductor.ladder import RUNGS, rung_named, rung_of
+from workshop_gpu.conductor.memory_settings import MemorySettings
 from workshop_gpu.conductor.planner import Question, Speeds, plan_of
 from workshop_gpu.conductor.policy import Policy
 from workshop_gpu.conductor.rungs import Placement
@@ -247,6 +248,8 @@ class Outside:
         facts = self.facts.get(model)
         if facts is None or not facts.enabled or facts.problem or model in self.policy.withdrawn:
             return False
+        if facts.memory != MemorySettings() and not facts.roles:
+            return False  # loaded as a whole, it turns out to have no parts to be placed so
         return (
             self.policy.pinned.get(model, facts.pinned)
             and model not in self.asked_out

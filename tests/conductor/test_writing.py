@@ -1,6 +1,6 @@
 """Between the end of the drawing and the files on the disk: the device goes on with others."""
 
-from tests.conductor.staging import GB, Stage, stage
+from tests.conductor.staging import GB, Stage, model, stage
 from workshop_gpu.conductor import effects, events
 from workshop_gpu.conductor.errors import ErrorReport
 
@@ -119,3 +119,14 @@ def test_a_planned_restart_waits_for_the_files() -> None:
 
 def stops(new: list[effects.Effect]) -> bool:
     return any(isinstance(effect, effects.StopWorker) for effect in new)
+
+
+def test_a_model_that_left_the_catalogue_is_known_until_the_files_are_there() -> None:
+    room = stage()
+    job = drawing(room)
+    room.tell(events.CatalogueChanged((model("b"),)))
+    room.tell(events.JobDrawn(job, 5.0))
+    room.answer()  # nothing keeps the model any more
+    room.die()
+    assert room.state(job) == "failed"
+    assert room.job(job).error.kind == "model_unknown"

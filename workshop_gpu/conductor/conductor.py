@@ -237,12 +237,15 @@ class Conductor:
 
     def _forget_unlisted(self) -> None:
         """A model that is no longer listed is forgotten once nothing refers to it."""
-        for name, model in list(self._state.models.items()):
-            if model.listed or self._state.queue.awaits(name):
+        state = self._state
+        for name, model in list(state.models.items()):
+            if model.listed or state.queue.awaits(name):
                 continue
+            if any(job.model == name for job in state.running.values()):
+                continue  # drawn, it needs no slot, and comes back if its files are lost
             self._changes.forgive(name)
-            if not self._state.has_slot(name, *SlotState):
-                del self._state.models[name]
+            if not state.has_slot(name, *SlotState):
+                del state.models[name]
 
     def _fetch_failed(self, event: FetchFailed, now: float) -> None:
         """One that was given up by now changes nothing."""
