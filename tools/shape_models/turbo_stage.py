@@ -24,15 +24,16 @@ def retime(transformer: Any, levels: int) -> None:
     """Makes the transformer read `levels` to 1 as it read 1000 to 1000 / `levels`.
 
     The change is the smallest that does so: with four equations in 256 unknowns a column there
-    is an exact solution. Levels in between come out near enough for other numbers of steps.
+    is an exact solution among the sums of what is read. Levels in between come out near enough
+    for other numbers of steps.
     """
     embedder = transformer.time_text_embed
     project, layer = embedder.time_proj, embedder.timestep_embedder.linear_1
     counted = torch.arange(levels, 0, -1, device=layer.weight.device, dtype=torch.float32)
-    read, meant = project(counted), project(counted * TIMESTEPS / levels)
-    wanted = (meant - read).cpu() @ layer.weight.float().cpu().T
-    change = torch.linalg.lstsq(read.cpu(), wanted).solution
-    layer.weight += change.T.to(layer.weight.device)
+    read, meant = project(counted).cpu().double(), project(counted * TIMESTEPS / levels).cpu()
+    wanted = (meant.double() - read) @ layer.weight.cpu().double().T
+    change = read.T @ torch.linalg.solve(read @ read.T, wanted)
+    layer.weight += change.T.to(layer.weight)
 
 
 def make_turbo(context: Context) -> None:
