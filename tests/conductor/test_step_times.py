@@ -78,3 +78,13 @@ def test_the_same_is_told_apart_in_every_placement_and_with_compiled_blocks() ->
     estimates.learn_run("m", 100, 10, 5.5, steps_s=5.0)
     assert estimates.once_s("m", 100, 1) == 0.5
     assert Estimates(estimates.learned()).learned() == estimates.learned()
+
+
+def test_a_single_step_which_cannot_be_measured_takes_what_is_left() -> None:
+    estimates = Estimates()
+    estimates.learn_run("m", 100, 4, 2.0, steps_s=1.0)
+    estimates.learn_run("m", 100, 1, 1.25)
+    assert estimates.run_s("m", 100, 1) == 1.25
+    assert estimates.run_s("m", 100, 4) == 2.0
+    estimates.learn_run("m", 100, 1, 0.5)
+    assert estimates.run_s("m", 100, 1) == (0.25 + 0.5) / 2 + 1.0, "faster than it ever was"

@@ -340,23 +340,27 @@ class Estimates:
         takes."""
         if seconds_s <= 0 or steps <= 0 or pixels <= 0:
             return
-        in_steps_s = steps_s if 0 < steps_s < seconds_s else seconds_s
-        step_s, once_s = in_steps_s / steps, (seconds_s - in_steps_s) / max(1, images)
-        name = f"{placement}/{steps}/{model}"
+        whole = placement == _AS_A_WHOLE and not compiled
+        name = model if whole else f"{placement}/{steps}/{model}"
+        once_name = self._once_name(name, compiled)
+        measured = 0 < steps_s < seconds_s
+        if not measured:  # as of one step alone; what comes besides is as it was, if anybody knows
+            known_s = (self._once.step_s(once_name, pixels, batch) or 0.0) * images
+            steps_s = seconds_s - known_s if known_s < seconds_s else seconds_s
+        step_s = steps_s / steps
         if compiled:
             self._compiled.learn(name, pixels, batch, step_s)
             self._drew_compiled.add(model)
-        elif placement == _AS_A_WHOLE:
-            name = model
-            self._steps.learn(model, pixels, batch, step_s)
+        elif whole:
+            self._steps.learn(name, pixels, batch, step_s)
         else:
             if seconds_s < moving_s * _HELD_UP:
                 self._held_up.add(model)
             else:
                 self._held_up.discard(model)
             self._placed.learn(name, pixels, batch, step_s)
-        if steps_s > 0:
-            self._once.learn(self._once_name(name, compiled), pixels, batch, once_s)
+        if measured:
+            self._once.learn(once_name, pixels, batch, (seconds_s - steps_s) / max(1, images))
 
     def bus_bytes_per_s(self) -> float:
         """How fast weights come to a device: the fastest load that was seen, else a guess."""
