@@ -130,3 +130,30 @@ def test_a_model_that_left_the_catalogue_is_known_until_the_files_are_there() ->
     room.die()
     assert room.state(job) == "failed"
     assert room.job(job).error.kind == "model_unknown"
+
+
+def test_files_that_are_there_are_told_and_decide_nothing() -> None:
+    room = stage()
+    job = drawing(room)
+    waiting = [room.submit("a", who) for who in ("bob", "cleo")]
+    room.tell(events.JobDrawn(job, 5.0))
+    (told,) = room.tell(events.JobFinished(job))
+    assert isinstance(told, effects.AnnounceJob)
+    assert (told.job.job, told.job.state.value) == (job, "done")
+    assert [room.state(each) for each in waiting] == ["running", "queued"]
+
+
+def test_a_picture_after_two_deaths_ends_the_care_at_once() -> None:
+    room = stage()
+    for _ in range(2):
+        room.tell(events.ModelWanted("a"))
+        room.die()
+        room.ready()
+    room.answer(which="load a")
+    job, next_job = room.submit("a", "ada"), room.submit("a", "bob")
+    room.take_order("gpu0", f"run {job}")
+    room.tell(events.JobDrawn(job, 5.0))
+    room.tell(events.ModelWanted("b"))
+    assert room.order() == f"run {next_job}", "one load or one job at a time"
+    room.tell(events.JobFinished(job))
+    assert room.take_order("gpu0", "load b")

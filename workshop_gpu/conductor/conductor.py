@@ -27,6 +27,7 @@ from workshop_gpu.conductor.events import (
     FetchFailed,
     JobCancelled,
     JobDrawn,
+    JobFinished,
     JobProgressed,
     JobStarted,
     JobSubmitted,
@@ -121,6 +122,7 @@ class Conductor:
         order, nor with the devices: see `watch.py` and `announcing.py` for what is left to the
         events that follow where there are many.
         """
+        decides = not self._is_mere_progress(event)
         if isinstance(event, _REQUESTS):  # 1
             self._requests.apply(event, now)
         elif isinstance(event, _RESERVATIONS):
@@ -143,7 +145,7 @@ class Conductor:
             self._time_passed(now)
         self._touch(event)
         self._watch.begin(self._state)
-        if not isinstance(event, _PROGRESS):
+        if decides:
             self._changes.ordering.time_passed(now)  # 6
             self._fail_hopeless(event, now)
             self._fetch_missing(now)  # 7
@@ -153,9 +155,8 @@ class Conductor:
             self._forget_unlisted()
         effects, self._changes.effects = self._changes.effects, []
         devices = self._watch.to_tell(self._state)
-        effects += self._changes.announcer.changes(  # 8
-            self._state, devices, self._affects_order(event), now
-        )
+        affects = self._affects_order(event) if decides else Affects.NOBODY
+        effects += self._changes.announcer.changes(self._state, devices, affects, now)  # 8
         self._state.touched_devices.clear()
         self._state.touched_jobs.clear()
         return effects
@@ -351,10 +352,18 @@ class Conductor:
             for model in self._state.queue.models():
                 ordering.overtake(model, last.key, now)
 
+    def _is_mere_progress(self, event: Event) -> bool:
+        """Whether nothing follows from it: also from files that are there now, for their device has
+        gone on already, unless it did so with care."""
+        if isinstance(event, JobFinished):
+            job = self._state.running.get(event.job)
+            return (
+                job is not None and job.drawn and not self._state.devices[job.device or ""].deaths
+            )
+        return isinstance(event, _PROGRESS)
+
     def _affects_order(self, event: Event) -> Affects:
         """Which waiting jobs may have another position or wait after the event."""
-        if isinstance(event, _PROGRESS):
-            return Affects.NOBODY
         if isinstance(event, Tick):
             return Affects.TIME
         one_job = isinstance(event, JobSubmitted | JobCancelled)
