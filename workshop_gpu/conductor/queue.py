@@ -23,7 +23,7 @@ END: Key = (1 << 60, 0, 0.0, 0, 0)
 """Places before and behind those of all jobs."""
 
 
-_Size = tuple[int, int, str, str, tuple[Step, ...]]
+Shape = tuple[int, int, str, str, tuple[Step, ...]]
 """On which it depends whether a job of a model can run at all: pixels × batch, what comes beside
 it, the rung and the manner that it names, and where memory ran out for it."""
 
@@ -117,7 +117,7 @@ class Queue(Generic[J]):
         self._due: dict[str, Line[J]] = {}
         """By model, those that were overtaken for as long as they may be."""
         self._groups: dict[tuple[str, str], Line[J]] = {}
-        self._sizes: dict[str, dict[_Size, dict[str, J]]] = {}
+        self._sizes: dict[str, dict[Shape, dict[str, J]]] = {}
         self._participants: dict[str, dict[str, J]] = {}
         self._kernels: dict[str, dict[str, J]] = {}
 
@@ -201,7 +201,7 @@ class Queue(Generic[J]):
 
     def of_size(self, job: J) -> list[J]:
         """All that wait for the same model and are of the same size as this one."""
-        return list(self._sizes[job.request.model][_size(job)].values())
+        return list(self._sizes[job.request.model][shape_of(job)].values())
 
     def of_group(self, model: str, group: str, most: int) -> list[J]:
         """Those that may be drawn together, in their order; at most so many from the front."""
@@ -232,7 +232,7 @@ class Queue(Generic[J]):
         if request.group:
             self._groups.setdefault((request.model, request.group), Line()).add(job)
         sizes = self._sizes.setdefault(request.model, {})
-        sizes.setdefault(_size(job), {})[request.job] = job
+        sizes.setdefault(shape_of(job), {})[request.job] = job
         for index, name in self._askers(request):
             index.setdefault(name, {})[request.job] = job
 
@@ -280,7 +280,7 @@ class Queue(Generic[J]):
 
     def _forget_size(self, job: J) -> None:
         request = job.request
-        sizes, size = self._sizes[request.model], _size(job)
+        sizes, size = self._sizes[request.model], shape_of(job)
         del sizes[size][request.job]
         if not sizes[size]:
             del sizes[size]
@@ -293,7 +293,8 @@ class Queue(Generic[J]):
             yield self._kernels, request.kernel
 
 
-def _size(job: Queued) -> _Size:
+def shape_of(job: Queued) -> Shape:
+    """Jobs of one shape have room in the same places."""
     request = job.request
     units = request.pixels * request.batch
     return units, request.beside_bytes, request.placement, request.manner, job.steps

@@ -1,13 +1,12 @@
 """Which of a model's waiting jobs are tried where the first of them has no room.
 
 Jobs of one shape have room in the same places, so one of each is enough. However many wait, only
-the front of their line is walked; those behind it are found by their sizes, of which there are few.
+the front of their line is walked; those behind it are found by their shapes, which are few.
 """
 
 from heapq import nsmallest
 
-from workshop_gpu.conductor.planner import Step
-from workshop_gpu.conductor.queue import Queue
+from workshop_gpu.conductor.queue import Queue, Shape, shape_of
 from workshop_gpu.conductor.records import Job
 
 _FRONT = 32
@@ -15,26 +14,17 @@ _MOST_TRIED = 8
 """So many shapes are tried from the front, and so many of the smallest: where these have no room,
 nobody has."""
 
-_Shape = tuple[int, int, str, str, tuple[Step, ...]]
-
-
-def _shape(job: Job) -> _Shape:
-    """What it depends on whether there is room: first of all pixels × batch."""
-    request = job.request
-    units = request.pixels * request.batch
-    return units, request.beside_bytes, request.placement, request.manner, job.steps
-
 
 def others(queue: Queue[Job], model: str) -> list[Job]:
     """One job of each other shape than the first's that is worth trying."""
-    front: dict[_Shape, Job] = {}
+    front: dict[Shape, Job] = {}
     for job in queue.of_model(model, _FRONT):
-        front.setdefault(_shape(job), job)
+        front.setdefault(shape_of(job), job)
     rest = list(front.items())[1:]
     tried, left = rest[:_MOST_TRIED], dict(rest[_MOST_TRIED:])
     if queue.waiting(model) > _FRONT:
         for job in queue.one_of_each_size(model):
-            shape = _shape(job)
+            shape = shape_of(job)
             if shape not in front:
                 left[shape] = job
     tried += nsmallest(_MOST_TRIED, left.items(), key=lambda each: each[0][:2])
@@ -45,9 +35,9 @@ def first_like(queue: Queue[Job], job: Job) -> Job:
     """The first of its shape in the order: what is behind the front was found by who came first."""
     if job is queue.first_of(job.model):
         return job
-    shape = _shape(job)
+    shape = shape_of(job)
     for most in (_FRONT, None):
         for each in queue.of_model(job.model, most):
-            if _shape(each) == shape:
+            if shape_of(each) == shape:
                 return each
     return job
