@@ -146,7 +146,7 @@ def _throughput(client: Client, options: argparse.Namespace) -> tuple[float, flo
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
-        for _ in range(ROUNDS):
+        for number in range(1, ROUNDS + 1):
             served_s, bare_s = 0.0, 0.0
             for turn in range(TURNS):
                 for mine in (turn % 2 == 0, turn % 2 == 1):  # neither is always the first
@@ -156,6 +156,8 @@ def _throughput(client: Client, options: argparse.Namespace) -> tuple[float, flo
                         process.stdin.write("go\n")
                         process.stdin.flush()
                         bare_s += float(process.stdout.readline())
+                said = f"{served_s:.1f} s through the server, {bare_s:.1f} s bare"
+                print(f"round {number}, turn {turn + 1}: {said}", file=sys.stderr, flush=True)
             served.append(served_s)
             bare.append(bare_s)
         process.stdin.close()

@@ -388,21 +388,21 @@ def test_the_spare_takes_a_card_over_and_touches_none_before_where_there_is_anot
             runtime.load("shapes")
             await until_ready(runtime, "shapes")
             standing_by = await runtime.spare.stands_by()
-            assert uses_cuda(supervisor.pid)
-            assert alone or not uses_cuda(standing_by)
+            assert cuda_threads(supervisor.pid)
+            assert alone or not cuda_threads(standing_by)
             os.kill(supervisor.pid, signal.SIGKILL)
             await until_ready(runtime, "shapes", ready=False)
             runtime.load("shapes")
             await until_ready(runtime, "shapes")
             assert supervisor.pid == standing_by
-            assert uses_cuda(standing_by)
+            assert cuda_threads(standing_by)
             assert runtime.pool.state().problem == ""
 
     asyncio.run(scenario())
 
 
-def uses_cuda(pid):
+def cuda_threads(pid):
     """A CUDA context has threads of its own. What is open says nothing: NVML opens the same."""
     folder = f"/proc/{pid}/task"
     names = (Path(folder, thread, "comm").read_text() for thread in os.listdir(folder))
-    return any(name.startswith("cuda") for name in names)
+    return [name for name in names if name.startswith("cuda")]

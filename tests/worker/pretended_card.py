@@ -1,7 +1,7 @@
 """A card that is none, in the test's process: what would be copied over the bus is copied.
 
 Its memory is counted as torch's allocator counts a card's: taken until nothing, whatever it is,
-refers to it any more.
+refers to it any more, and then kept for what comes until it is given back.
 """
 
 import itertools
@@ -23,6 +23,7 @@ class CardMemory:
         self.taken: dict[int, int] = {}
         self.most_bytes = 0
         """That were taken at once."""
+        self._reserved_bytes = 0
         self._numbers = itertools.count()
 
     def room(self, size_bytes: int) -> Any:
@@ -32,12 +33,22 @@ class CardMemory:
         memory, number = np.empty(size_bytes, np.uint8), next(self._numbers)
         self.taken[number] = size_bytes
         self.most_bytes = max(self.most_bytes, self.taken_bytes)
+        self._reserved_bytes = self.reserved_bytes
         weakref.finalize(memory, self.taken.pop, number)
         return torch.from_numpy(memory)
 
     @property
     def taken_bytes(self) -> int:
         return sum(self.taken.values())
+
+    @property
+    def reserved_bytes(self) -> int:
+        """What the allocator has of the driver."""
+        return max(self._reserved_bytes, self.taken_bytes)
+
+    def give_back(self) -> None:
+        """What is kept for nobody."""
+        self._reserved_bytes = 0
 
 
 def pretended_card(monkeypatch: pytest.MonkeyPatch) -> tuple[Any, CardMemory]:
@@ -56,10 +67,13 @@ def pretended_card(monkeypatch: pytest.MonkeyPatch) -> tuple[Any, CardMemory]:
             self.transfers = self.streaming = _Stream()  # type: ignore[assignment]
 
         def memory(self, weights_bytes: int) -> Memory:
-            return Memory(taken.taken_bytes, taken.taken_bytes)
+            return Memory(taken.reserved_bytes, taken.reserved_bytes)
 
         def allocated_bytes(self) -> int:
             return taken.taken_bytes
+
+        def cached_bytes(self) -> int:
+            return taken.reserved_bytes - taken.taken_bytes
 
         def free_bytes(self, weights_bytes: int) -> int:
             return self.total_bytes - taken.taken_bytes
@@ -80,10 +94,10 @@ def pretended_card(monkeypatch: pytest.MonkeyPatch) -> tuple[Any, CardMemory]:
             return nullcontext()
 
         def return_cache(self) -> None:
-            pass
+            taken.give_back()
 
         def give_back(self) -> None:
-            pass
+            taken.give_back()
 
     def send(self: Any, data: torch.Tensor, onto: torch.Tensor) -> None:
         onto.copy_(data)

@@ -121,7 +121,7 @@ def test_the_peak_grows_with_the_picture(card: Host) -> None:
     large = card.ask(
         protocol.Run("large", "shapes", params(width=512, height=512, steps=1)), protocol.Done
     )
-    assert large.peak_bytes > 4 * small.peak_bytes > 0
+    assert large.drawn.peak_bytes > 4 * small.drawn.peak_bytes > 0
     card.ask(protocol.Evict("shapes"), protocol.Evicted)
 
 
@@ -152,7 +152,7 @@ def test_out_of_memory_is_said_with_numbers_and_the_next_job_draws_as_ever(card:
     assert int(str(failed.error.facts["needed_bytes"])) > 0
     after = card.ask(protocol.Run("after", "shapes", params()), protocol.Done)
     assert after.images == before.images
-    assert failed.memory.ours_bytes - before.memory.ours_bytes <= 64 * MEBIBYTE
+    assert failed.memory.ours_bytes - before.drawn.memory.ours_bytes <= 64 * MEBIBYTE
     card.ask(large, protocol.Done)
     card.ask(protocol.Evict("shapes"), protocol.Evicted)
 

@@ -266,3 +266,18 @@ def test_what_was_kept_for_a_load_makes_way_for_a_model_that_only_streams(
     worker.memory.most_bytes = 0
     worker.load(folder, PLACEMENTS["streamed"])
     assert worker.memory.most_bytes == worker.memory.taken_bytes
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+def test_all_that_a_model_leaves_for_the_next_load_counts_as_free_and_goes_back_if_none_comes(
+    worker: Worker, folder: Path, placement: str
+) -> None:
+    """Parts that others may want, and buffers and tensors of its own that nobody wants."""
+    worker.load(folder, PLACEMENTS[placement])
+    worker.draw("shapes")
+    worker.mover._evict("shapes", load_follows=True)
+    assert worker.reports[-1].memory == protocol.Memory(0, 0)
+    assert worker.memory.reserved_bytes > 0, "it is kept"
+    worker.mover._keep_no_longer()
+    assert worker.reports[-1] == protocol.MemoryReading(protocol.Memory(0, 0))
+    assert worker.memory.reserved_bytes == 0

@@ -38,6 +38,9 @@ class Device(Protocol):
     def allocated_bytes(self) -> int | None:
         """What live tensors take by the allocator's count; None: this device does not count."""
 
+    def cached_bytes(self) -> int:
+        """What the allocator keeps for new tensors, and nobody else can have."""
+
     def free_bytes(self, weights_bytes: int) -> int:
         """What a new tensor could take."""
 
@@ -76,6 +79,9 @@ class CpuDevice:
 
     def allocated_bytes(self) -> int | None:
         return None
+
+    def cached_bytes(self) -> int:
+        return 0
 
     def free_bytes(self, weights_bytes: int) -> int:
         return max(0, self.total_bytes - weights_bytes)
@@ -137,9 +143,11 @@ class CudaDevice:
     def allocated_bytes(self) -> int | None:
         return torch.cuda.memory_allocated()
 
+    def cached_bytes(self) -> int:
+        return torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+
     def free_bytes(self, weights_bytes: int) -> int:
-        unused_in_cache = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
-        return int(torch.cuda.mem_get_info()[0]) + unused_in_cache
+        return int(torch.cuda.mem_get_info()[0]) + self.cached_bytes()
 
     def start_peak(self) -> None:
         self._peak.start()

@@ -237,14 +237,15 @@ class Mover:
         freed_bytes = self._loader.evict(model)
         memory = self.memory()
         if load_follows or self._load_follows():
-            kept_bytes = self._loader.lingering_bytes
+            # Parts that wait to be used again, and what only this model had, which is let go.
+            kept_bytes = self._loader.lingering_bytes + self._device.cached_bytes()
             self._keeps = self._keeps or kept_bytes > 0
             memory = msgspec.structs.replace(
                 memory,
                 used_bytes=max(0, memory.used_bytes - kept_bytes),
                 ours_bytes=max(0, memory.ours_bytes - kept_bytes),
             )
-        elif self._loader.let_linger_go() or self._keeps or freed_bytes:
+        elif self._loader.let_linger_go() or self._keeps or self._device.cached_bytes():
             self._return_memory()
             memory = self.memory()
         self._link.send(protocol.Evicted(model, freed_bytes, memory))
