@@ -93,6 +93,24 @@ def test_an_idle_slot_tells_for_how_long() -> None:
     assert room.slot("a").idle_s == 0.0
 
 
+def test_another_reason_is_told_but_not_other_figures_of_memory() -> None:
+    room = stage(gb=80)
+    room.load("b")
+    room.load("a")
+    room.hold("a", "eve", ttl_s=3600.0, hold="one")
+    room.hold("a", "fay", ttl_s=3600.0, hold="two")
+    room.foreign(15.0)
+    room.hold("b", "eve", ttl_s=3600.0, hold="three")
+    job = room.submit("c", "ada")
+    room.later(1.0)
+    assert "a is held by 2 notebook(s)" in room.job(job).reason
+    told = room.tell(events.HoldDropped("one"))
+    assert [effect.job.job for effect in told if isinstance(effect, effects.AnnounceJob)] == [job]
+    assert "a is held by 1 notebook(s)" in room.job(job).reason
+    told = [*room.foreign(15.5), *room.later(1.0)]
+    assert not [effect for effect in told if isinstance(effect, effects.AnnounceJob)]
+
+
 def test_what_an_unknown_job_looks_like() -> None:
     assert stage().conductor.job("nothing") is None
 

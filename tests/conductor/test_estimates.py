@@ -12,20 +12,21 @@ MB = 1_000_000
 MEGAPIXEL = 1_000_000
 
 
-def test_weights_are_explicit_then_measured_then_by_file_then_by_name() -> None:
+def test_weights_are_measured_until_then_explicit_then_by_file_then_by_name() -> None:
     estimates = Estimates()
     assert estimates.weights_bytes(ModelFacts("sdxl-base")) == 7 * GB
     assert estimates.weights_bytes(ModelFacts("m", file_bytes=5 * GB)) == 5 * GB
-    estimates.learn_weights("m", 4 * GB)
-    assert estimates.weights_bytes(ModelFacts("m", file_bytes=5 * GB)) == 4 * GB
     explicit = ModelFacts("m", file_bytes=5 * GB, explicit_bytes=6 * GB)
     assert estimates.weights_bytes(explicit) == 6 * GB
+    estimates.learn_weights("m", 4 * GB)
+    assert estimates.weights_bytes(ModelFacts("m", file_bytes=5 * GB)) == 4 * GB
 
 
-def test_an_explicit_figure_below_the_measured_one_is_not_believed() -> None:
+@pytest.mark.parametrize("explicit_gb", [8, 60], ids=["too small", "too large"])
+def test_an_explicit_figure_is_not_believed_once_the_model_was_measured(explicit_gb: int) -> None:
     estimates = Estimates()
     estimates.learn_weights("m", 28 * GB)
-    assert estimates.weights_bytes(ModelFacts("m", explicit_bytes=8 * GB)) == 28 * GB
+    assert estimates.weights_bytes(ModelFacts("m", explicit_bytes=explicit_gb * GB)) == 28 * GB
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,9 @@
 """How long somebody would wait who asked now: told before anybody asks."""
 
+import msgspec
 import pytest
 
-from tests.conductor.staging import Stage, model, stage
+from tests.conductor.staging import GB, Stage, model, stage
 from workshop_gpu.conductor import effects, events
 from workshop_gpu.conductor.policy import Policy
 
@@ -73,6 +74,47 @@ def test_a_model_that_is_withdrawn_or_a_queue_that_is_paused_has_no_wait() -> No
     assert waits(room)["b"] is not None
     room.tell(events.PolicyChanged(Policy(paused="lunch")))
     assert set(waits(room).values()) == {None}
+
+
+@pytest.mark.parametrize("because", ["a hold", "foreign memory", "a reservation", "a pause"])
+def test_a_job_that_is_kept_out_is_told_no_wait_nor_are_newcomers_for_its_model(
+    because: str,
+) -> None:
+    room = stage(gb=40)
+    room.load("b")
+    room.load("a")
+    match because:
+        case "a hold":
+            room.hold("a", "eve", ttl_s=3600.0)
+        case "a pause":
+            policy = room.conductor.snapshot(room.now).policy
+            room.tell(events.PolicyChanged(msgspec.structs.replace(policy, paused="lunch")))
+        case _:
+            room.tell(events.EvictionAsked("a"))
+            room.answer()
+    if because == "foreign memory":
+        room.foreign(30.0)
+    if because == "a reservation":
+        room.tell(events.ReservationAsked("r", "eve", "kernel-eve", 30 * GB, "gpu0", None))
+    job = room.submit("b", "ada")
+    room.later(60.0)
+    assert room.job(job).waiting_for in ("room", "foreign", "reservation", "pause")
+    assert room.job(job).expected_wait_s is None
+    snapshot = room.conductor.snapshot(room.now)
+    assert snapshot.jobs[0].expected_wait_s is None
+    assert snapshot.newcomers_s["b"] is None
+
+
+def test_who_is_behind_a_job_that_is_kept_out_does_not_wait_for_it() -> None:
+    room = stage(gb=40)
+    room.load("b")
+    room.load("a")
+    room.hold("a", "eve", ttl_s=3600.0)
+    room.submit("b", "ada")
+    running, behind = room.submit("a", "bob"), room.submit("a", "cleo")
+    assert room.state(running) == "running"
+    assert room.job(behind).position == 2
+    assert room.job(behind).expected_wait_s == 5.0
 
 
 def test_a_model_that_must_be_downloaded_has_no_wait() -> None:

@@ -113,10 +113,29 @@ def test_nobody_gets_a_better_class_by_asking_for_a_worse_one(
     assert class_of(Policy(priorities={"ada": own}), "ada", asked) is counts
 
 
-def test_a_new_patience_counts_at_once() -> None:
-    room = stage(gb=40)
-    change(room, patience_s=2.0, min_residency_s=0.0)
-    assert room.conductor._state.settings.patience_s == 2.0
+@pytest.mark.parametrize(
+    ("before_s", "from_now_s", "begins_s"),
+    [(600.0, 5.0, 25.0), (5.0, 600.0, 40.0), (600.0, 600.0, 40.0)],
+    ids=["shorter", "longer", "the same"],
+)
+def test_a_new_patience_counts_for_jobs_that_are_overtaken_already(
+    before_s: float, from_now_s: float, begins_s: float
+) -> None:
+    """One is overtaken by warm jobs of five seconds; the patience is never more than six loads,
+    which take six seconds each."""
+    room = stage(gb=40, settings=Settings(patience_s=max(before_s, 25.0), min_residency_s=0.0))
+    room.load("a")
+    room.submit("a", "bob")
+    room.submit("b", "cleo")
+    begun_s = room.now
+    while not any(order.startswith(("load", "evict")) for order in room.orders_of()):
+        room.submit("a", f"person-{room.now}")
+        for _ in range(5):
+            room.later(1.0)
+        room.answer(which="run")
+        if room.now - begun_s == 20.0:
+            change(room, patience_s=from_now_s, min_residency_s=0.0)
+    assert room.now - begun_s == begins_s
 
 
 # models

@@ -98,6 +98,35 @@ def test_a_participant_has_a_limit_of_waiting_jobs_and_is_told_the_wait() -> Non
     room.submit("a", "bob")
 
 
+def test_who_is_refused_for_the_limit_is_told_the_wait_that_his_first_job_was_told() -> None:
+    room = stage()
+    room.load("a")
+    running = room.submit("a", "ada")
+    room.finish(running, seconds_s=60.0)
+    room.take_order()
+    room.submit("a", "ada")  # it runs
+    jobs = [room.submit("a", "bob") for _ in range(3)]
+    error = room.refused(room.job_submitted("a", "bob"))
+    told_s = room.job(jobs[0]).expected_wait_s
+    assert error.facts["expected_wait_s"] == told_s
+    assert told_s is not None
+    assert told_s > 20
+    assert f"in about {told_s:.0f} s" in error.message
+
+
+def test_where_nobody_knows_the_wait_he_is_told_the_reason() -> None:
+    room = stage(gb=40)
+    room.load("b")
+    room.load("a")
+    room.hold("a", "eve", ttl_s=3600.0)
+    for _ in range(3):
+        room.submit("b", "bob")
+    error = room.refused(room.job_submitted("b", "bob"))
+    assert error.facts["expected_wait_s"] is None
+    assert "position 1; wait for one" in error.message
+    assert "a is held by 1 notebook(s)." in error.message
+
+
 def test_a_running_job_does_not_count_against_the_limit() -> None:
     room = stage(settings=Settings(queue_limit=1))
     room.load("a")

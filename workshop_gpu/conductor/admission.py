@@ -5,8 +5,10 @@ Checks raise a `WorkshopError` and change nothing.
 
 import math
 from bisect import bisect_left
+from collections.abc import Callable
 
 from workshop_gpu.conductor.compiled import check_compiled
+from workshop_gpu.conductor.effects import JobView
 from workshop_gpu.conductor.errors import (
     ErrorReport,
     HoldEnded,
@@ -53,10 +55,13 @@ _SIDE_STEP = 64
 _LIVE = (SlotState.LOADING, SlotState.READY, SlotState.LEAVING)
 
 
-def check_job(state: State, event: JobSubmitted, now: float) -> None:
-    """Raises InvalidRequest, ModelUnknown, ModelDisabled, ModelUnavailable, NoDevice,
-    ModelTooLarge, InvalidPlacement, NotRepeatable, QueueFull, or the cause of a load that failed
-    just now."""
+def check_job(
+    state: State, event: JobSubmitted, now: float, told: Callable[[str], JobView | None]
+) -> None:
+    """`told` has what was announced of a waiting job.
+
+    Raises InvalidRequest, ModelUnknown, ModelDisabled, ModelUnavailable, NoDevice, ModelTooLarge,
+    InvalidPlacement, NotRepeatable, QueueFull, or the cause of a load that failed just now."""
     check_names(
         job=event.job, participant=event.participant, kernel=event.kernel, model=event.model
     )
@@ -72,7 +77,7 @@ def check_job(state: State, event: JobSubmitted, now: float) -> None:
     check_compiled(state, event)
     _check_fits(state, event.model, size)
     _check_failures(state, event.model, size, now)
-    _check_queue(state, event.participant)
+    _check_queue(state, event.participant, told)
 
 
 def check_hold(state: State, event: HoldTaken, now: float) -> None:
@@ -211,18 +216,18 @@ def _fitting_side(state: State, model: str, size: Size, most_bytes: int) -> int:
     return sides[first - 1] if first else 0
 
 
-def _check_queue(state: State, participant: str) -> None:
+def _check_queue(state: State, participant: str, told: Callable[[str], JobView | None]) -> None:
     waiting = state.queue.of_participant(participant)
     limit = limit_of(state.policy, participant)
     if len(waiting) < limit:
         return
-    position, expected_wait_s = 0, 0.0
+    position, expected_wait_s, reason = 0, None, ""
     if waiting:
         first = min(waiting, key=lambda job: job.key)
         position = state.queue.position(first)
-        ahead_s = (position - 1) * state.queue.line.work_s / len(state.queue)
-        expected_wait_s = round(ahead_s / max(1, len(usable_devices(state))), 1)
-    raise QueueFull(len(waiting), limit, position, expected_wait_s)
+        if view := told(first.id):
+            expected_wait_s, reason = view.expected_wait_s, view.reason
+    raise QueueFull(len(waiting), limit, position, expected_wait_s, reason)
 
 
 def usable_devices(state: State, only: str | None = None) -> list[Device]:

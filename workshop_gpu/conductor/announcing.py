@@ -6,6 +6,7 @@ Those further back are told a few with each event, in turn, so that an event cos
 many wait: their positions may be some events old. `Conductor.snapshot` has all of them as they are.
 """
 
+import re
 from enum import Enum
 
 import msgspec
@@ -22,7 +23,7 @@ from workshop_gpu.conductor.effects import (
     Snapshot,
 )
 from workshop_gpu.conductor.forecast import forecast, newcomers, waiting_views
-from workshop_gpu.conductor.reasons import wait_reason, waits_for
+from workshop_gpu.conductor.reasons import UNFORESEEN, wait_reason, waits_for
 from workshop_gpu.conductor.records import Device, Job, Slot, State
 from workshop_gpu.conductor.reservation_views import reservation_view
 from workshop_gpu.conductor.states import JobState, SlotState
@@ -40,8 +41,8 @@ FRONT = 32
 """So many waiting jobs are told at every change."""
 
 _IN_TURN = 4
-_TOLD_ANEW = ("device", "reservation")
-"""Where another reason is told at once: those of the others change with each reading of memory."""
+_FIGURES = re.compile(r"\d+(\.\d+)? [GM]B")
+"""Bytes in a reason change with each reading of memory: they alone are not told anew."""
 
 
 class Affects(Enum):
@@ -218,13 +219,15 @@ class Announcer:
     ) -> None:
         """Where something about the waiting job is not as it was told last."""
         word, reason = why
+        if word in UNFORESEEN:
+            wait_s = None
         told = self._jobs.get(job.request.job)
         if (
             told is None
             or told.waiting_for != word
             or told.state is not job.state
             or told.priority is not job.priority
-            or (word in _TOLD_ANEW and told.reason != reason)
+            or _differ(told.reason, reason)
         ):
             self._tell(job_view(state, job, position, wait_s, word), effects)
         elif told.position != position or told.expected_wait_s != wait_s:
@@ -247,6 +250,11 @@ def _why(state: State, job: Job, known: dict[str, tuple[str, str]]) -> tuple[str
         word = waits_for(state, model)
         why = known[model] = word, wait_reason(state, word)
     return why
+
+
+def _differ(told: str, reason: str) -> bool:
+    """Whether another reason is to be told."""
+    return told != reason and _FIGURES.sub("", told) != _FIGURES.sub("", reason)
 
 
 def _absent(view: SlotView, idle_s: float = 0.0) -> SlotView:

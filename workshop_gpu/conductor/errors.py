@@ -217,13 +217,22 @@ class QueueFull(WorkshopError):
 
     kind = "queue_full"
 
-    def __init__(self, waiting: int, limit: int, position: int, expected_wait_s: float) -> None:
+    def __init__(
+        self,
+        waiting: int,
+        limit: int,
+        position: int,
+        expected_wait_s: float | None,
+        reason: str = "",
+    ) -> None:
+        """`expected_wait_s`: of the first of them, as it was announced; None: nobody knows."""
         text = "The instructor lets you have no waiting jobs at present."
+        begins = "" if expected_wait_s is None else f" and starts in about {expected_wait_s:.0f} s"
         if waiting:
             text = (
                 f"You already have {waiting} waiting jobs (limit {limit}). The next of them is at "
-                f"position {position} and starts in about {expected_wait_s:.0f} s; wait for one "
-                "to finish or cancel one."
+                f"position {position}{begins}; wait for one to finish or cancel one."
+                f"{reason and f' {reason}'}"
             )
         super().__init__(
             text,

@@ -100,13 +100,11 @@ class Estimates:
     # bytes of weights
 
     def weights_bytes(self, facts: ModelFacts) -> int:
-        """Bytes of a model's weights on a device. An explicit figure that a measurement
-        exceeded is no longer believed."""
-        weighed = self._weighed(facts)
-        measured = weighed.bytes if weighed else 0
-        if facts.explicit_bytes:
-            return max(facts.explicit_bytes, measured)
-        return measured or facts.file_bytes or bytes_by_name(facts.model)
+        """Bytes of a model's weights on a device: measured; until then as somebody said, else as
+        large as its files, else by its name."""
+        if weighed := self._weighed(facts):
+            return weighed.bytes
+        return facts.explicit_bytes or facts.file_bytes or bytes_by_name(facts.model)
 
     def parts(self, facts: ModelFacts) -> tuple[PartBytes, ...]:
         """The components that the model had when it was loaded last; () where unknown."""

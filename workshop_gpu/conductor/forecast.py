@@ -7,8 +7,8 @@ import msgspec
 
 from workshop_gpu.conductor.batching import best_size
 from workshop_gpu.conductor.effects import JobView
-from workshop_gpu.conductor.fetching import awaits_download
 from workshop_gpu.conductor.lanes import IDLE_S, UNKNOWN_S
+from workshop_gpu.conductor.reasons import UNFORESEEN, waits_for
 from workshop_gpu.conductor.records import Activity, Device, Job, State
 from workshop_gpu.conductor.states import SlotState
 from workshop_gpu.conductor.views import job_view
@@ -19,9 +19,11 @@ _HERE = (SlotState.READY, SlotState.LOADING)
 
 class Forecast(msgspec.Struct, frozen=True):
     """Seconds until each of the jobs at the front of the queue starts, in their order, None where
-    nobody knows; and how things stand once they have begun."""
+    nobody knows; until the last of them starts of which it is known (None: nothing is known of
+    those behind); and how things stand once they have begun."""
 
     waits_s: list[float | None]
+    last_s: float | None
     play: Play
 
 
@@ -58,23 +60,25 @@ def forecast(state: State, jobs: list[Job], now: float, most_lanes: int) -> Fore
         if turn is None:
             turn = turns[kind] = _turn(state, job)
         in_order.append(turn)
-    play = Play(lanes)
-    waits_s = [play.take(turn) for turn in in_order]
     names = {turn.model for turn in turns.values() if turn.model in state.models}
-    absent = {name for name in names if awaits_download(state, name)}
-    if absent:
-        waits_s = [
-            None if turn.model in absent else wait_s
-            for turn, wait_s in zip(in_order, waits_s, strict=True)
-        ]
-    return Forecast(waits_s, play)
+    kept_out = {name for name in names if waits_for(state, name) in UNFORESEEN}
+    play = Play(lanes)
+    waits_s: list[float | None] = []
+    last_s: float | None = 0.0
+    for turn in in_order:
+        if turn.model in kept_out:  # others begin before it
+            waits_s.append(None)
+        else:
+            last_s = play.take(turn)
+            waits_s.append(last_s)
+    return Forecast(waits_s, last_s, play)
 
 
 def _newcomer_s(state: State, name: str, play: Play) -> float | None:
     """When a job for the model would start that came now, behind all who wait; None where nobody
     knows, or where none would be accepted."""
     facts = state.models[name].facts
-    if not facts.enabled or facts.problem or awaits_download(state, name) or state.policy.paused:
+    if not facts.enabled or facts.problem or waits_for(state, name) in UNFORESEEN:
         return None
     return play.start_s(Turn(name, state.load_s(name), None))
 

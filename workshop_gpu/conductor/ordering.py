@@ -5,6 +5,7 @@ from workshop_gpu.conductor.queue import Key
 from workshop_gpu.conductor.records import NOT_IN_LINE, Job, State
 from workshop_gpu.conductor.room import patience_s
 from workshop_gpu.conductor.states import Priority
+from workshop_gpu.conductor.timers import Timers
 
 MOST_MARKED = 32
 """Of the jobs that are overtaken at once, so many of each model are marked; those behind them
@@ -82,9 +83,24 @@ class Ordering:
         for job in self._state.queue.before(model, key, MOST_MARKED):
             if job.overtaken_s is None:
                 job.overtaken_s = now
-                due_s = now + max(0.0, most_s - ahead_s - _TICK_S)
-                self._state.dues.set(due_s, job.sequence, job.id)
+                self._falls_due(job, now, most_s - ahead_s)
             ahead_s += job.cost_s
+
+    def patience_changed(self) -> None:
+        """Those who are overtaken already have as much patience as the others from now on."""
+        state = self._state
+        ahead_s: dict[str, float] = {}
+        state.dues = Timers()
+        for job in state.queue:
+            before_s = ahead_s.get(job.model, 0.0)
+            ahead_s[job.model] = before_s + job.cost_s
+            if job.overtaken_s is not None:
+                left_s = patience_s(state, job.model) - before_s
+                self._falls_due(job, job.overtaken_s, left_s)
+
+    def _falls_due(self, job: Job, since_s: float, patience_s: float) -> None:
+        due_s = since_s + max(0.0, patience_s - _TICK_S)
+        self._state.dues.set(due_s, job.sequence, job.id)
 
     def time_passed(self, now: float) -> None:
         """Jobs rise and fall due."""

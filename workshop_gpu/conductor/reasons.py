@@ -18,6 +18,10 @@ _MOST_NAMED = 6
 _MOST_DEVICES = 4
 
 
+UNFORESEEN = frozenset({"download", "pause", "device", "reservation", "foreign", "pin", "room"})
+"""Nobody knows when what a job waits for comes, if it is one of these."""
+
+
 def waiting_for(state: State, job: Job) -> str:
     """In a word, what a job waits for: "" (its turn, or nothing), "download", "pause", "device",
     "reservation", "foreign", "pin", "room", "load"."""

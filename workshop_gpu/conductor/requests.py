@@ -75,7 +75,7 @@ class Requests:
         return self._accepted
 
     def _submit(self, event: JobSubmitted, now: float) -> None:
-        admission.check_job(self._state, event, now)
+        admission.check_job(self._state, event, now, self._changes.announcer.job)
         self._demand(event.model, now)
         job = Job(event, self._next_number(), now)
         job.priority = class_of(self._state.policy, event.participant, event.priority)
@@ -162,7 +162,10 @@ class Requests:
         """The policy counts from now on, for waiting jobs too."""
         state = self._state
         before, state.policy = state.policy, policy
+        patience_s = state.settings.patience_s
         state.settings = settings_under(policy, state.settings)
+        if state.settings.patience_s != patience_s:
+            self._changes.ordering.patience_changed()
         clock = state.waiting_times.clock
         clock.pause(now) if policy.paused else clock.resume(now)
         for name, facts in state.catalogue.items():

@@ -6,7 +6,6 @@ keeps the wait that was foreseen for it, because whoever was before it still is;
 between two others waits as long as the one behind it.
 """
 
-from workshop_gpu.conductor.fetching import awaits_download
 from workshop_gpu.conductor.forecast import forecast, newcomers
 from workshop_gpu.conductor.records import Job, State
 from workshop_gpu.conductor.waits import Play, rounded
@@ -36,26 +35,24 @@ class KeptWaits:
         if len(front) > _FEW and not ticks and now - self._played_s < _AT_LATEST_S:
             return False
         foreseen = forecast(state, front, now, _MOST_LANES)
-        waits_s, self._play = foreseen.waits_s, foreseen.play
+        self._play = foreseen.play
         self._told_s = {
             job.request.job: None if wait_s is None else rounded(wait_s)
-            for job, wait_s in zip(front, waits_s, strict=True)
+            for job, wait_s in zip(front, foreseen.waits_s, strict=True)
         }
-        self._places, self._last_s = len(front), waits_s[-1] if waits_s else None
+        self._places, self._last_s = len(front), foreseen.last_s if front else None
         self._played_s = now
         return True
 
     def of_front(self, state: State, front: list[Job]) -> list[float | None]:
-        """The waits of those who are at the front now, as they are told."""
+        """The waits of those who are at the front now, as they are told where they are foreseen."""
         told_s: list[float | None] = []
         behind_s = self.further_back(state, len(front))
         for job in reversed(front):
-            name = job.request.job
-            if name in self._told_s:
-                behind_s = self._told_s[name]
-                told_s.append(behind_s)
-            else:
-                told_s.append(None if awaits_download(state, job.model) else behind_s)
+            foreseen_s = self._told_s.get(job.request.job, behind_s)
+            if foreseen_s is not None:
+                behind_s = foreseen_s
+            told_s.append(foreseen_s)
         told_s.reverse()
         return told_s
 
