@@ -239,7 +239,7 @@ class WorkshopGPU(ExtensionApp):
             ForeignProcesses(tokens.name),
             lambda kernel: is_busy(server.kernel_manager, kernel),
         )
-        kernels = Kernels(runtime, tokens, lambda: _local_url(self.serverapp))
+        kernels = Kernels(runtime, tokens, lambda: _local_url(self.serverapp), self.log)
         self.settings.update(
             workshop_gpu=runtime,
             workshop_gpu_tokens=tokens,

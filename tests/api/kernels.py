@@ -14,7 +14,7 @@ from tests.serverprocess import ServerProcess
 
 
 class RunningKernel:
-    """A kernel that the server started, as the session of a notebook."""
+    """A kernel that the server started, as the session of a notebook ("": of none)."""
 
     def __init__(self, server: ServerProcess, notebook: str = "faces.ipynb") -> None:
         self.server = server
@@ -24,9 +24,13 @@ class RunningKernel:
             timeout=WAIT_S,
             trust_env=False,
         )
-        session = {"path": notebook, "name": notebook, "type": "notebook"}
-        answer = self._http.post("api/sessions", json=session | {"kernel": {"name": "python3"}})
-        self.id: str = answer.raise_for_status().json()["kernel"]["id"]
+        if notebook:
+            session = {"path": notebook, "name": notebook, "type": "notebook"}
+            answer = self._http.post("api/sessions", json=session | {"kernel": {"name": "python3"}})
+            self._session = answer.raise_for_status().json()
+            self.id: str = self._session["kernel"]["id"]
+        else:
+            self.id = self._http.post("api/kernels", json={}).raise_for_status().json()["id"]
         self._client = self._connect()
 
     def _connect(self) -> BlockingKernelClient:
@@ -61,6 +65,15 @@ class RunningKernel:
         self._client.stop_channels()
         self._http.post(f"api/kernels/{self.id}/restart").raise_for_status()
         self._client = self._connect()
+
+    def change(self) -> str:
+        """Its notebook gets another kernel, as in JupyterLab's menu; gives that one's id."""
+        self._client.stop_channels()
+        changed = {"kernel": {"name": "python3"}}
+        answer = self._http.patch(f"api/sessions/{self._session['id']}", json=changed)
+        self.id = answer.raise_for_status().json()["kernel"]["id"]
+        self._client = self._connect()
+        return self.id
 
     def reconnect(self) -> None:
         """Somebody else restarted it."""

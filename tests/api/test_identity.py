@@ -1,5 +1,6 @@
 import asyncio
 
+import msgspec
 from jupyter_server.auth.identity import User
 
 from workshop_gpu.api.identity import (
@@ -71,3 +72,9 @@ def test_a_notebook_of_any_name_gives_a_name_that_can_be_shown():
     assert tokens.name(KERNEL) == "ab" + "x" * 58
     tokens.mint("another", "\n\x00")
     assert tokens.name("another") is None
+
+
+def test_a_notebook_whose_name_is_no_text_has_a_kernel_all_the_same():
+    tokens = KernelTokens()
+    tokens.mint(KERNEL, "caf\udce9", "/caf\udce9.ipynb")
+    assert msgspec.json.encode(tokens.participant(KERNEL))

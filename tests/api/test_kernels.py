@@ -112,6 +112,56 @@ def test_what_a_kernel_has_stays_while_a_cell_keeps_it_from_renewing(tmp_path):
         assert kernel.value("1 + 1") == 2
 
 
+LOW = {"priority": "low", "queue_limit": 1}
+
+
+def rule(person, kernel):
+    """Gives a kernel rules of its own, as the instructor."""
+    person.http.patch(f"api/participants/{kernel.id}", json=LOW).raise_for_status()
+
+
+def rules(person):
+    return person.get("api/policy")["participants"]
+
+
+def test_an_instructors_rules_for_a_notebook_hold_for_its_next_kernel(own_kernel, person):
+    rule(person, own_kernel)
+    own_kernel.shut_down()
+    known = {each["id"]: each for each in person.get("api/participants")["participants"]}
+    assert known[own_kernel.id]["notebook"] == "hearts.ipynb"
+    with RunningKernel(own_kernel.server, "clubs.ipynb"):
+        assert rules(person) == {own_kernel.id: LOW}
+    with RunningKernel(own_kernel.server, "hearts.ipynb") as again:
+        assert rules(person) == {again.id: LOW}
+        with again.person() as notebook, person.paused():
+            assert notebook.submit()["priority"] == "low"
+            assert notebook.refused("POST", "api/jobs", json=TURBO)[1]["limit"] == 1
+        free = {"priority": None, "queue_limit": None}
+        person.http.patch(f"api/participants/{again.id}", json=free).raise_for_status()
+        assert rules(person) == {}
+
+
+def test_whoever_changes_a_notebooks_kernel_keeps_its_rules_and_its_jobs(own_kernel, person):
+    """Jupyter starts the new kernel before it ends the old one."""
+    rule(person, own_kernel)
+    with own_kernel.person() as notebook:
+        job = notebook.ended(notebook.submit(steps=1)["id"])
+    before, after = own_kernel.id, own_kernel.change()
+    assert before != after
+    assert rules(person) == {after: LOW}
+    with own_kernel.person() as notebook:
+        assert job["id"] in [each["id"] for each in notebook.get("api/jobs")["jobs"]]
+    free = {"priority": None, "queue_limit": None}
+    person.http.patch(f"api/participants/{after}", json=free).raise_for_status()
+
+
+def test_the_rules_of_a_kernel_without_a_notebook_go_with_it(server, person):
+    with RunningKernel(server, "") as nameless:
+        rule(person, nameless)
+        assert rules(person) == {nameless.id: LOW}
+    assert rules(person) == {}
+
+
 def test_a_kernel_of_another_server_cannot_come_in(own_kernel):
     token = own_kernel.environment("WORKSHOP_GPU_TOKEN")
     with own_kernel.person() as participant:

@@ -49,6 +49,19 @@ def test_rules_for_models_that_are_gone_are_dropped(tmp_path):
     assert (policy.withdrawn, policy.pinned) == ({"shapes": "too slow"}, {})
 
 
+def test_rules_for_kernels_are_kept_for_their_notebooks_and_dropped_where_there_is_none(tmp_path):
+    low = Priority.LOW
+    ruled = Policy(
+        limits={"k1": 1, "k2": 1, "ann": 2},
+        priorities={"k1": low, "k2": low},
+        notebooks={"k1": "/faces.ipynb", "k2": ""},
+    )
+    asyncio.run(kept(tmp_path).keep_policy(ruled))
+    assert kept(tmp_path).read(MODELS) == Policy(
+        limits={"k1": 1, "ann": 2}, priorities={"k1": low}, notebooks={"k1": "/faces.ipynb"}
+    )
+
+
 def test_what_another_process_measured_meanwhile_is_not_overwritten(tmp_path):
     server, tune = kept(tmp_path), kept(tmp_path)
     server.read_learned()

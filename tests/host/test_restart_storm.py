@@ -28,7 +28,7 @@ def test_what_fifty_kernels_held_goes_and_what_their_next_lives_hold_stays(runti
     kernels = Kernels(runtime, tokens, lambda: "http://localhost/")
 
     async def begin(kernel):
-        token = kernels.starting(kernel, f"{kernel}.ipynb")["WORKSHOP_GPU_TOKEN"]
+        token = (await kernels.starting(kernel, f"{kernel}.ipynb"))["WORKSHOP_GPU_TOKEN"]
         person = Participant(kernel, kernel, kernel)
         hold = runtime.take_hold(person, "shapes", 600.0).hold
         job = (await runtime.submit(person, "shapes", PARAMS)).id

@@ -46,7 +46,8 @@ class KernelTokens:
         """A new token for a kernel that starts now; an older one of it no longer counts.
         `notebook` is the path of its notebook."""
         self.revoke(kernel)
-        self._notebooks[kernel] = notebook
+        # Names of files that are no text at all come as halves of letters, which no JSON takes.
+        self._notebooks[kernel] = notebook.encode(errors="backslashreplace").decode()
         token = secrets.token_urlsafe(32)
         self._kernels[token] = kernel
         self._tokens[kernel] = token
@@ -76,6 +77,11 @@ class KernelTokens:
         """The participant that a kernel is."""
         name = self.name(kernel) or f"kernel {kernel[:8]}"
         return Participant(kernel, name, kernel, self._notebooks.get(kernel, ""))
+
+    def latest_of(self, notebook: str) -> str | None:
+        """The kernel of a notebook that runs; of several the one that started last."""
+        found = (each for each in self._tokens if self._notebooks.get(each) == notebook)
+        return next(reversed(list(found)), None) if notebook else None
 
     def name(self, participant: str) -> str | None:
         return self._names.get(participant)

@@ -1,38 +1,50 @@
 """The book of this server's kernels: what each gets at its start, what goes with its end."""
 
+import logging
 from collections.abc import Callable
 from pathlib import PurePosixPath
 from typing import Any
 
+import anyio
+
+from workshop_gpu.api import rules
 from workshop_gpu.api.identity import KernelTokens
-from workshop_gpu.api.rules import without_participant
+from workshop_gpu.conductor.errors import WorkshopError
+from workshop_gpu.conductor.policy import Policy
 from workshop_gpu.host.runtime import Runtime
 
 URL_VARIABLE = "WORKSHOP_GPU_URL"
 TOKEN_VARIABLE = "WORKSHOP_GPU_TOKEN"  # noqa: S105 - the variable's name
+_RESTORED_S = 5.0
+"""So long a kernel's start waits for what the server's last life left; no kernel fails for it."""
 
 
 class Kernels:
     """Called by the provisioner. `server_url` gives the server's base URL once it listens."""
 
     def __init__(
-        self, runtime: Runtime, tokens: KernelTokens, server_url: Callable[[], str]
+        self,
+        runtime: Runtime,
+        tokens: KernelTokens,
+        server_url: Callable[[], str],
+        log: logging.Logger | None = None,
     ) -> None:
         self._runtime = runtime
         self._tokens = tokens
         self._server_url = server_url
+        self._log = log or logging.getLogger("workshop_gpu")
 
-    def starting(self, kernel: str, notebook: str) -> dict[str, str]:
+    async def starting(self, kernel: str, notebook: str) -> dict[str, str]:
         """The environment for a kernel that is about to start, the first time or again.
 
         What the process before it held goes now: a notice of the restart comes too late, after
-        the new process may have taken holds of its own. What earlier kernels of the notebook had
-        asked for belongs to this one: it is how a notebook finds its pictures again.
+        the new process may have taken holds of its own.
         """
         self._runtime.kernel_gone(kernel)
         token = self._tokens.mint(kernel, PurePosixPath(notebook).stem, notebook)
-        participant, running = self._tokens.participant(kernel), self._tokens.kernels()
-        self._runtime.keeper.inherit(participant, set(running))
+        with anyio.move_on_after(_RESTORED_S):
+            await self._runtime.catalogue_read()
+        await self._inherit(kernel)
         url = self._server_url()
         return {URL_VARIABLE: url, TOKEN_VARIABLE: token} if url else {}
 
@@ -44,17 +56,36 @@ class Kernels:
         self._runtime.kernel_gone(kernel)
         self._runtime.foreign.ended(kernel)
         if for_good:
+            notebook = self._tokens.participant(kernel).notebook
             self._tokens.forget(kernel)
             self._runtime.classroom.left(kernel)
-            await self._forget_rules(kernel)
+            # Jupyter changes a notebook's kernel by starting the new one before the old one ends.
+            heir = self._tokens.latest_of(notebook)
+            if heir is not None:
+                await self._inherit(heir)
+            elif not notebook:  # nothing to be opened again: the rules would only pile up
+                await self._change_rules(self._runtime.policy.without([kernel]))
         else:
             self._tokens.revoke(kernel)
 
-    async def _forget_rules(self, kernel: str) -> None:
-        """No kernel of this id will ever come back, so that rules for it would only pile up."""
-        policy = without_participant(self._runtime.policy, kernel)
-        if policy != self._runtime.policy:
+    async def _inherit(self, kernel: str) -> None:
+        """What earlier kernels of the notebook had asked for belongs to this one: it is how a
+        notebook finds its pictures again. The instructor's rules for them hold for it too."""
+        heir, running = self._tokens.participant(kernel), set(self._tokens.kernels())
+        self._runtime.keeper.inherit(heir, running)
+        if await self._change_rules(rules.inherited(self._runtime.policy, heir, running)):
+            self._log.info("Kernel %s has the rules for %s.", kernel, heir.notebook)
+
+    async def _change_rules(self, policy: Policy) -> bool:
+        """Says whether they are others now. Kernels start and end whatever becomes of it."""
+        if policy == self._runtime.policy:
+            return False
+        try:
             await self._runtime.change_policy(policy)
+        except WorkshopError as refusal:
+            self._log.warning("The rules for kernels stay as they are: %s", refusal)
+            return False
+        return True
 
 
 def is_busy(manager: Any, kernel: str) -> bool:

@@ -5,7 +5,7 @@ from tornado.web import authenticated
 from workshop_gpu.api import rules
 from workshop_gpu.api.errors import ParticipantUnknown
 from workshop_gpu.api.handler import WorkshopHandler, administered
-from workshop_gpu.api.people import participants
+from workshop_gpu.api.people import participants, people
 from workshop_gpu.api.schemas_instructor import ParticipantList, ParticipantRequest
 
 
@@ -25,10 +25,11 @@ class ParticipantHandler(WorkshopHandler):
     @administered
     async def patch(self, participant: str) -> None:
         request = self.body(ParticipantRequest)
-        if participant not in {known.id for known in participants(self.runtime, self.tokens)}:
+        known = people(self.runtime, self.tokens).get(participant)
+        if known is None:
             raise ParticipantUnknown(participant)
         await self.runtime.change_policy(
-            rules.with_participant(self.runtime.policy, participant, request)
+            rules.with_participant(self.runtime.policy, known, request)
         )
         await self.note("changed a participant's rules", participant, rules.sent(request))
         self.answer(rules.answer(self.runtime.policy))

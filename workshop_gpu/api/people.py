@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import PurePosixPath
 
 from workshop_gpu.api.identity import KernelTokens
 from workshop_gpu.api.rules import name_of
@@ -24,7 +25,7 @@ def participants(runtime: Runtime, tokens: KernelTokens) -> list[Participant]:
     own_bytes = own_bytes_of_kernels(runtime)
     help_texts = {call.participant.id: call.text for call in runtime.classroom.calls}
     jobs, gpu_s = _used(runtime)
-    known = {person.id: person for person in _known(runtime, tokens)}
+    known = people(runtime, tokens).values()
     return [
         Participant(
             id=person.id,
@@ -42,8 +43,13 @@ def participants(runtime: Runtime, tokens: KernelTokens) -> list[Participant]:
             own_bytes=own_bytes[person.kernel or ""],
             help=help_texts.get(person.id),
         )
-        for person in sorted(known.values(), key=lambda person: (person.name, person.id))
+        for person in sorted(known, key=lambda person: (person.name, person.id))
     ]
+
+
+def people(runtime: Runtime, tokens: KernelTokens) -> dict[str, records.Participant]:
+    """All of them by their ids."""
+    return {person.id: person for person in _known(runtime, tokens)}
 
 
 def granted_bytes(view: ReservationView, now: Snapshot) -> int:
@@ -79,8 +85,12 @@ def _used(runtime: Runtime) -> tuple[Counter[str], dict[str, float]]:
 
 def _known(runtime: Runtime, tokens: KernelTokens) -> Iterator[records.Participant]:
     """Whoever is known, those of whom more is known later."""
-    for ruled in (*runtime.policy.limits, *runtime.policy.priorities):
+    policy = runtime.policy
+    for ruled in (*policy.limits, *policy.priorities):
         yield records.Participant(ruled, ruled)
+    for kernel, notebook in policy.notebooks.items():
+        name = PurePosixPath(notebook).stem or f"kernel {kernel[:8]}"
+        yield records.Participant(kernel, name, kernel, notebook)
     for call in runtime.classroom.calls:
         yield call.participant
     for kernel in tokens.kernels():

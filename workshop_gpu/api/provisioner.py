@@ -31,7 +31,7 @@ class WorkshopProvisioner(LocalProvisioner):
         if self._kernels is not None and self.kernel_id:
             environment = kwargs.setdefault("env", {})
             path = str(environment.get(SESSION_NAME, ""))
-            environment.update(self._kernels.starting(self.kernel_id, path))
+            environment.update(await self._kernels.starting(self.kernel_id, path))
         return kwargs
 
     async def post_launch(self, **kwargs: Any) -> None:

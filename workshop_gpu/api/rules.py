@@ -4,6 +4,7 @@ Pure functions: each takes the policy as it is and gives the one that is asked f
 one makes sense is the conductor's to say.
 """
 
+from collections.abc import Collection, Mapping
 from typing import TypeVar
 
 import msgspec
@@ -20,6 +21,11 @@ from workshop_gpu.api.schemas_instructor import (
 )
 from workshop_gpu.conductor import policy as conductor
 from workshop_gpu.conductor.states import Priority
+from workshop_gpu.host.records import Participant
+
+MOST_KERNELS = 500
+"""So many kernels' rules are kept, of those that run and of those whose notebooks may be opened
+again; whoever got theirs first loses them first."""
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -101,25 +107,52 @@ def with_model(
 
 
 def with_participant(
-    policy: conductor.Policy, participant: str, request: ParticipantRequest
+    policy: conductor.Policy, participant: Participant, request: ParticipantRequest
 ) -> conductor.Policy:
     """One participant's rules changed."""
-    priority = request.priority
-    return msgspec.structs.replace(
+    priority, who = request.priority, participant.id
+    changed = msgspec.structs.replace(
         policy,
-        limits=_with(policy.limits, participant, request.queue_limit),
+        limits=_with(policy.limits, who, request.queue_limit),
         priorities=_with(
             policy.priorities,
-            participant,
+            who,
             Priority[priority.upper()] if isinstance(priority, str) else priority,
         ),
+        notebooks=_with(policy.notebooks, who, None),
     )
+    if participant.kernel is None or not (who in changed.limits or who in changed.priorities):
+        return changed
+    return _noted(changed, participant)
 
 
-def without_participant(policy: conductor.Policy, participant: str) -> conductor.Policy:
-    """Nobody of this name will come back: their rules go."""
-    nothing = ParticipantRequest(queue_limit=None, priority=None)
-    return with_participant(policy, participant, nothing)
+def inherited(
+    policy: conductor.Policy, heir: Participant, running: Collection[str]
+) -> conductor.Policy:
+    """What held for those of a notebook's kernels that do not run holds for its new one, unless
+    that has rules of its own."""
+    notebooks = policy.notebooks.items()
+    before = [each for each, path in notebooks if path == heir.notebook and each not in running]
+    if not before or not heir.notebook:
+        return policy
+
+    def last(rules: Mapping[str, Value]) -> dict[str, Value]:
+        found = [rule for each, rule in rules.items() if each in before]
+        return {heir.id: found[-1]} if found else {}
+
+    rest = policy.without(before)
+    limits = last(policy.limits) | rest.limits
+    priorities = last(policy.priorities) | rest.priorities
+    changed = msgspec.structs.replace(rest, limits=limits, priorities=priorities)
+    return _noted(changed, heir)
+
+
+def _noted(policy: conductor.Policy, kernel: Participant) -> conductor.Policy:
+    """With the notebook of a kernel that has rules, which is then the last to lose them."""
+    others = _with(policy.notebooks, kernel.id, None)
+    notebooks = {**others, kernel.id: kernel.notebook}
+    noted = msgspec.structs.replace(policy, notebooks=notebooks)
+    return noted.without(list(notebooks)[:-MOST_KERNELS])
 
 
 def sent(request: msgspec.Struct) -> dict[str, str | int | float | bool | None]:

@@ -1,7 +1,8 @@
 """What the instructor decides while the server runs; the shell keeps it across restarts."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from typing import TypeVar
 
 import msgspec
 
@@ -16,6 +17,8 @@ _MAX_ENTRIES = 10_000
 _MAX_WAITING = 10_000
 _DAY_S = 86_400.0
 
+V = TypeVar("V")
+
 
 class Policy(msgspec.Struct, frozen=True):
     """All times in seconds.
@@ -25,7 +28,9 @@ class Policy(msgspec.Struct, frozen=True):
     reason. `pinned`, `keep_warm_s` and `placements` overrule the catalogue's for these models (-1:
     for ever; a rung's name, or "auto"); a placement counts from the model's next load on.
     `limits` are waiting jobs allowed to single participants (0: none), `priorities` the class of
-    theirs instead of "normal".
+    theirs instead of "normal". `notebooks` has those of them that are kernels, with the path of
+    the notebook whose next kernel takes the rules over ("": there is none); nothing is decided
+    by it.
     """
 
     patience_s: float = 20.0
@@ -38,6 +43,7 @@ class Policy(msgspec.Struct, frozen=True):
     placements: dict[str, str] = {}
     limits: dict[str, int] = {}
     priorities: dict[str, Priority] = {}
+    notebooks: dict[str, str] = {}
 
     @classmethod
     def of(cls, settings: Settings) -> "Policy":
@@ -50,6 +56,18 @@ class Policy(msgspec.Struct, frozen=True):
     def models(self) -> set[str]:
         """All models that have a rule of their own."""
         return {*self.withdrawn, *self.pinned, *self.keep_warm_s, *self.placements}
+
+    def without(self, gone: Collection[str]) -> "Policy":
+        """The policy without the rules of participants that will not come back."""
+
+        def left(rules: Mapping[str, V]) -> dict[str, V]:
+            return {each: rule for each, rule in rules.items() if each not in gone}
+
+        limits, priorities = left(self.limits), left(self.priorities)
+        notebooks = left(self.notebooks)
+        return msgspec.structs.replace(
+            self, limits=limits, priorities=priorities, notebooks=notebooks
+        )
 
     def check(self) -> None:
         """Raises InvalidPolicy for values out of bounds and for those that contradict each
@@ -89,6 +107,7 @@ class Policy(msgspec.Struct, frozen=True):
             "placements": self.placements,
             "limits": self.limits,
             "priorities": self.priorities,
+            "notebooks": self.notebooks,
         }
         for field, keys in named.items():
             if len(keys) > _MAX_ENTRIES:

@@ -52,7 +52,8 @@ class Kept:
 
     def read(self, models: set[str]) -> Policy:
         """Blocking; once, before all else. The policy of the server's last life, without the
-        rules for models that are not among these any more."""
+        rules for models that are not among these any more, and for kernels without a notebook:
+        no kernel comes back, only a notebook does, with another one."""
         self.audit.read()
         stored, problem = self._file.read()
         try:
@@ -61,7 +62,8 @@ class Kept:
             policy, problem = self._configured, self._file.set_aside(str(error))
         if problem:
             self._log.warning("%s. The rules are those of the configuration.", problem)
-        return _only_for(policy, models)
+        lost = [kernel for kernel, notebook in policy.notebooks.items() if not notebook]
+        return _only_for(policy.without(lost), models)
 
     def read_learned(self) -> Learned:
         """Blocking; once, before all else. What was measured in the server's last life."""
