@@ -206,6 +206,7 @@ export interface Participant {
   priority: Priority;
   jobs: number;
   gpu_s: number;
+  models: string[];
   holds: string[];
   reserved_bytes: number;
   own_bytes: number;

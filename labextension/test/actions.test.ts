@@ -20,6 +20,7 @@ const person: Participant = {
   priority: 'normal',
   jobs: 0,
   gpu_s: 0,
+  models: [],
   holds: [],
   reserved_bytes: 0,
   own_bytes: 0,

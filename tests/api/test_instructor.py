@@ -157,6 +157,7 @@ def test_a_participant_has_a_limit_and_a_priority_of_their_own(server, person):
             if each["id"] == flood.get("api/me")["participant"]
         ]
         assert (known["waiting"], known["queue_limit"], known["priority"]) == (1, 3, "normal")
+        assert known["models"] == [TURBO["model"]]
         path = f"participants/{quote(known['id'], safe='')}"
         rules = patch(person, path, {"queue_limit": 1, "priority": "low"})
         assert rules["participants"] == {known["id"]: {"queue_limit": 1, "priority": "low"}}

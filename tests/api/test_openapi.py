@@ -35,6 +35,7 @@ def test_every_described_verb_asks_who_it_is_and_may_be_described_once():
         answers = paths[f"/workshop-gpu/{operation.path}"][operation.verb]["responses"]
         assert "403" in answers
         assert str(operation.status) in answers
+        assert all("X-Request-ID" in answer["headers"] for answer in answers.values())
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,18 @@ def test_answers_that_are_not_ours_are_explained(
         client.me()
 
 
+@pytest.mark.parametrize(("status", "shown"), [(500, True), (503, True), (400, False)])
+def test_a_fault_of_the_servers_is_shown_with_the_id_that_its_log_has(
+    status: int, shown: bool
+) -> None:
+    told = {"error": {"kind": "new", "message": "no", "request_id": "5f0c", "free_bytes": 1}}
+    transport = httpx.MockTransport(lambda request: httpx.Response(status, json=told))
+    with Client(URL, "t", transport=transport) as client, pytest.raises(ServerRefused) as caught:
+        client.me()
+    assert ("request 5f0c" in caught.value.message) is shown
+    assert caught.value.facts == {"free_bytes": 1}
+
+
 def test_a_kept_connection_that_the_server_closed_is_used_once_more_for_a_question() -> None:
     answers: list[object] = [
         httpx.RemoteProtocolError("closed"),

@@ -170,6 +170,7 @@ def status_of(report: ErrorReport) -> int:
     return STATUS.get(report.kind, 500)
 
 
-def body_of(report: ErrorReport) -> dict[str, object]:
-    """`{"error": {"kind", "message", …facts}}`."""
-    return {"error": {**report.facts, "kind": report.kind, "message": report.message}}
+def body_of(report: ErrorReport, request_id: str) -> dict[str, object]:
+    """`{"error": {"kind", "message", "request_id", …facts}}`."""
+    told = {"kind": report.kind, "message": report.message, "request_id": request_id}
+    return {"error": {**report.facts, **told}}

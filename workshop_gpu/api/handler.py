@@ -1,5 +1,7 @@
 """What all handlers share: who asks, typed bodies, structured errors, JSON answers."""
 
+import re
+import secrets
 from collections.abc import Callable
 from functools import cached_property
 from http.client import responses
@@ -29,6 +31,8 @@ from workshop_gpu.host.records import Participant
 from workshop_gpu.host.runtime import Runtime
 
 MAX_BODY_BYTES = 1_000_000
+REQUEST_HEADER = "X-Request-ID"
+_REQUEST_ID = re.compile(r"[!-~]{1,64}")
 _KIND_OF_STATUS = {400: "invalid_request", 403: "not_allowed", 404: "not_found"}
 _KIND_OF_STATUS |= {405: "method_not_allowed", 413: "request_too_large"}
 
@@ -55,6 +59,16 @@ class WorkshopHandler(APIHandler):
             self.visitors.request(self.participant.id)
         # Before the first look at the catalogue every model would be unknown.
         await self.runtime.catalogue_read()
+
+    @cached_property
+    def request_id(self) -> str:
+        """By which the log knows the request: the caller's own, where it is short and visible."""
+        own = self.request.headers.get(REQUEST_HEADER, "")
+        return own if _REQUEST_ID.fullmatch(own) else secrets.token_hex(8)
+
+    def set_default_headers(self) -> None:
+        super().set_default_headers()
+        self.set_header(REQUEST_HEADER, self.request_id)
 
     @property
     def runtime(self) -> Runtime:
@@ -136,8 +150,8 @@ class WorkshopHandler(APIHandler):
         if report.kind in _OF_FILES:
             report = discreet(report)
         status = status_of(report) if isinstance(exception, WorkshopError) else status_code
-        if status >= 500 and not isinstance(exception, WorkshopError):
-            self.log.error("A request failed: %r", exception)
+        if status >= 500:
+            self.log.error("Request %s failed: %r", self.request_id, exception)
         self.clear()
         self.set_status(status)
         wait_s = report.facts.get("retry_after_s")
@@ -148,7 +162,7 @@ class WorkshopHandler(APIHandler):
         self.finish(self.error_body(report))
 
     def error_body(self, report: ErrorReport) -> bytes:
-        return msgspec.json.encode(body_of(report))
+        return msgspec.json.encode(body_of(report, self.request_id))
 
     def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
         """A refusal is an answer, not an incident."""

@@ -11,7 +11,7 @@ from workshop_gpu import __version__
 from workshop_gpu.api import openai, schemas
 from workshop_gpu.api import schemas_instructor as instructor
 from workshop_gpu.api import schemas_room as room
-from workshop_gpu.api.handler import WorkshopHandler
+from workshop_gpu.api.handler import REQUEST_HEADER, WorkshopHandler
 from workshop_gpu.conductor.explaining import PlanView
 
 
@@ -31,6 +31,11 @@ _JOB, _MODEL, _HOLD = "api/jobs/{job}", "api/models/{model}", "api/holds/{hold}"
 _RESERVATION, _CLEAR = "api/reservations/{reservation}", "api/devices/{device}/clear"
 
 _PICTURE, _FORM = "application/octet-stream", "multipart/form-data"
+
+_REQUEST_ID = {
+    "description": "The request's own header, or a new id; the log has it beside what failed.",
+    "schema": {"type": "string"},
+}
 
 _MAY_BE_EMPTY = ("api/queue/pause", "api/help")
 """Addresses to which a body may be sent, and need not be."""
@@ -181,6 +186,7 @@ def description() -> dict[str, Any]:
         "paths": paths,
         "components": {
             "schemas": components,
+            "headers": {"RequestID": _REQUEST_ID},
             "securitySchemes": {
                 "token": {
                     "type": "apiKey",
@@ -214,6 +220,8 @@ def _described(operation: Operation) -> dict[str, Any]:
     answers = {str(operation.status): answer}
     for status in dict.fromkeys((*operation.errors, 403, 429)):
         answers[str(status)] = {"description": "Refused", "content": _content(schemas.ErrorBody)}
+    for each in answers.values():
+        each["headers"] = {REQUEST_HEADER: {"$ref": "#/components/headers/RequestID"}}
     described: dict[str, Any] = {
         "summary": operation.summary,
         "operationId": f"{operation.verb} {operation.path}",

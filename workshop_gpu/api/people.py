@@ -1,6 +1,6 @@
 """Who is in the room, as the instructor sees it."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
@@ -18,6 +18,10 @@ def participants(runtime: Runtime, tokens: KernelTokens) -> list[Participant]:
     own."""
     policy, now = runtime.policy, runtime.snapshot()
     waiting = Counter(job.participant for job in now.jobs if job.state is JobState.QUEUED)
+    models: defaultdict[str, set[str]] = defaultdict(set)
+    for job in now.jobs:
+        if not job.state.ended:
+            models[job.participant].add(job.model)
     running = Counter(job.participant for job in now.jobs if job.state is JobState.RUNNING)
     reserved_bytes: Counter[str] = Counter()
     for view in now.reservations:
@@ -41,6 +45,7 @@ def participants(runtime: Runtime, tokens: KernelTokens) -> list[Participant]:
             holds=[hold.model for hold in now.holds if hold.participant == person.id],
             reserved_bytes=reserved_bytes[person.id],
             own_bytes=own_bytes[person.kernel or ""],
+            models=sorted(models[person.id]),
             help=help_texts.get(person.id),
         )
         for person in sorted(known, key=lambda person: (person.name, person.id))

@@ -378,8 +378,8 @@ class ReservationList(msgspec.Struct, frozen=True):
 
 
 class ErrorBody(msgspec.Struct, frozen=True):
-    """The body of every answer with a status of 400 or more: kind, message, then the facts,
-    all in one object."""
+    """The body of every answer with a status of 400 or more: kind, message, request_id (as in
+    the header X-Request-ID and the server's log), then the facts, all in one object."""
 
     error: dict[str, str | int | float | bool | list[str] | None]
 

@@ -83,7 +83,8 @@ class Participant(msgspec.Struct, frozen=True):
     """Somebody who has jobs or reservations, runs a kernel, or has rules of their own.
 
     `queue_limit` and `priority` are those that count for them now. `gpu_s` are the GPU seconds of
-    their jobs that are still kept, `holds` the models that they hold, `reserved_bytes` what is
+    their jobs that are still kept, `models` the models that their waiting and running jobs ask for,
+    `holds` those that they hold, `reserved_bytes` what is
     set aside for them, `own_bytes` what their code has on GPUs by itself.
     """
 
@@ -100,6 +101,7 @@ class Participant(msgspec.Struct, frozen=True):
     holds: list[str] = []
     reserved_bytes: int = 0
     own_bytes: int = 0
+    models: list[str] = []
     help: str | None = None
     """What they ask help about ("": they do not say); null: their hand is down."""
 

@@ -214,6 +214,9 @@ def _error(response: httpx.Response) -> ClientError:
         kind, message = str(error["kind"]), str(error["message"])
     except (msgspec.DecodeError, KeyError, TypeError):
         return _unexplained(response)
+    request = error.pop("request_id", "")
+    if response.status_code >= 500 and request:  # the instructor finds the cause by it
+        message = f"{message} (In the server's log: request {request}.)"
     facts: dict[str, Fact] = {k: v for k, v in error.items() if k not in ("kind", "message")}
     fallback = NotAllowed if response.status_code in (401, 403) else refusal("", "").__class__
     return refusal(kind, message, facts, fallback)

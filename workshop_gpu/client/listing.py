@@ -48,12 +48,13 @@ class JobTable(Listing[schemas.Job]):
 class ParticipantTable(Listing[instructor.Participant]):
     """Who is in the room."""
 
-    head = ("Who", "Id", "Waiting", "Running", "Limit", "Priority")
+    head = ("Who", "Id", "Waiting", "Running", "Limit", "Priority", "Models")
     nothing = "Nobody is here yet."
 
     def row(self, item: instructor.Participant) -> Row:
         numbers = (item.waiting, item.running, item.queue_limit)
-        return (item.name, item.id, *map(str, numbers), item.priority)
+        models = ", ".join(item.models)
+        return (item.name, item.id, *map(str, numbers), item.priority, models)
 
 
 class HelpTable(Listing[schemas_room.HelpCall]):

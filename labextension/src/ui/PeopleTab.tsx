@@ -81,6 +81,7 @@ function usage(person: Participant, trans: Trans): string {
   const words = [
     person.running && trans.__('%1 running', person.running),
     trans.__('%1 of %2 waiting', person.waiting, person.queue_limit),
+    person.models.length && trans.__('asks for %1', person.models.join(', ')),
     person.holds.length && trans.__('holds %1', person.holds.join(', ')),
     person.reserved_bytes && trans.__('%1 reserved', amount(person.reserved_bytes)),
     person.own_bytes && trans.__('own code: %1 of VRAM', amount(person.own_bytes))

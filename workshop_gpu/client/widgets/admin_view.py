@@ -132,6 +132,7 @@ def _person(person: instructor.Participant, kernel: instructor.Kernel | None) ->
     words = [
         f"{person.waiting} waiting" if person.waiting else "",
         f"{person.running} running" if person.running else "",
+        f"asks for {', '.join(person.models)}" if person.models else "",
         f"{person.jobs} jobs, {person.gpu_s:g} GPU s" if person.jobs else "",
         f"holds {', '.join(person.holds)}" if person.holds else "",
         f"{amount(person.reserved_bytes)} reserved" if person.reserved_bytes else "",
