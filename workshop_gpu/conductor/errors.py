@@ -176,9 +176,9 @@ class ModelTooLarge(WorkshopError):
         kept = f" and {gigabytes(min_free_bytes)} free beside it" if min_free_bytes else ""
         facts: dict[str, Fact] = {"most_free_bytes": most_free_bytes} if too_careful else {}
         super().__init__(
-            f'"{model}" needs {gigabytes(needed_bytes)} with its working memory{kept}; the largest '
-            f"GPU here can give {gigabytes(largest_bytes)}. "
-            f"{gigabytes(needed_bytes - largest_bytes)} are missing: {advice}",
+            f'"{model}" needs {rounded_up(needed_bytes)} with its working memory{kept}; the '
+            f"largest GPU here can give {rounded_down(largest_bytes)}. "
+            f"{rounded_up(needed_bytes - largest_bytes)} are missing: {advice}",
             model=model,
             needed_bytes=needed_bytes,
             largest_bytes=largest_bytes,
@@ -332,8 +332,8 @@ class ReservationTooLarge(WorkshopError):
 
     def __init__(self, device: str, needed_bytes: int, largest_bytes: int) -> None:
         super().__init__(
-            f"{gigabytes(needed_bytes)} are more than {device} can give with everything else "
-            f"gone: {gigabytes(largest_bytes)}. Reserve less.",
+            f"{rounded_up(needed_bytes)} are more than {device} can give with everything else "
+            f"gone: {rounded_down(largest_bytes)}. Reserve less.",
             needed_bytes=needed_bytes,
             largest_bytes=largest_bytes,
             missing_bytes=needed_bytes - largest_bytes,

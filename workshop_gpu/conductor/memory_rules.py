@@ -108,7 +108,7 @@ def check_manner(state: State, model: str, size: Size) -> None:
         raise NotRepeatable(
             model,
             words,
-            f"so it needs {gigabytes(needed)} of GPU memory here; there are {gigabytes(most)}",
+            f"so it needs {rounded_up(needed)} of GPU memory here; there are {rounded_down(most)}",
             needed_bytes=needed,
             largest_bytes=most,
         )
@@ -154,7 +154,7 @@ def _check_sizes(state: State, model: str) -> None:
         raise InvalidPlacement(
             model,
             "virtual_vram_gb",
-            f"{gigabytes(memory.virtual_vram_bytes)} are more than the model's blocks, which can "
+            f"{rounded_up(memory.virtual_vram_bytes)} are more than the model's blocks, which can "
             f"be streamed: at most {rounded_down(in_all)}",
             most_bytes=in_all,
         )
@@ -168,7 +168,7 @@ def _check_sizes(state: State, model: str) -> None:
         raise InvalidPlacement(
             model,
             "swap_space_gb",
-            f"{gigabytes(memory.swap_space_bytes)} are more than the largest GPU has: "
+            f"{rounded_up(memory.swap_space_bytes)} are more than the largest GPU has: "
             f"at most {rounded_down(most)}; two blocks of this model take {gigabytes(2 * largest)}",
             most_bytes=most,
         )
@@ -176,7 +176,7 @@ def _check_sizes(state: State, model: str) -> None:
         raise InvalidPlacement(
             model,
             "swap_space_gb",
-            f"{gigabytes(memory.swap_space_bytes)} do not hold {buffers} of the model's largest "
+            f"{rounded_down(memory.swap_space_bytes)} do not hold {buffers} of the model's largest "
             f"layers: at least {rounded_up(buffers * layer_bytes)}",
             least_bytes=buffers * layer_bytes,
         )
@@ -224,7 +224,7 @@ def _check_buffers(model: str, memory: MemorySettings, denoiser: RoleBytes) -> N
         raise InvalidPlacement(
             model,
             "swap_space_gb",
-            f"{gigabytes(memory.swap_space_bytes)} hold all blocks that could be streamed through "
+            f"{rounded_up(memory.swap_space_bytes)} hold all blocks that could be streamed through "
             f"them: at most {rounded_down(in_all - 1)}",
             most_bytes=in_all - 1,
         )
@@ -259,7 +259,7 @@ def _check_cap(state: State, model: str, size: Size) -> None:
         raise InvalidPlacement(
             model,
             "max_vram_gb",
-            f"{gigabytes(cap)} are too few for a picture of {size.pixels:,} pixels on any rung: "
+            f"{rounded_down(cap)} are too few for a picture of {size.pixels:,} pixels on any rung: "
             f"at least {rounded_up(lowest.needed_bytes)}",
             least_bytes=lowest.needed_bytes,
         )

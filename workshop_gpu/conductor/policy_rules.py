@@ -80,7 +80,7 @@ def pins_problem(state: State) -> str:
         return ""
     named = [f"{name} ({rounded_up(weights)})" for name, (weights, _) in sizes.items()]
     more = " and others" if len(named) > _MOST_NAMED else ""
-    given = " and ".join(map(gigabytes, rooms[:_MOST_NAMED]))
+    given = " and ".join(map(rounded_down, rooms[:_MOST_NAMED]))
     return (
         f"{', '.join(named[:_MOST_NAMED])}{more} cannot be ready together: they need at least "
         f"{rounded_up(sum(weights) + last_bytes)}, and the GPUs here can give {given}; unpin one "
@@ -99,7 +99,7 @@ def _too_large(state: State, name: str, most_bytes: int) -> str:
     beside = f" and {gigabytes(free_bytes)} free beside it (min_free_gb)" if free_bytes else ""
     return (
         f"{name} needs at least {rounded_up(needed_bytes)} with its working memory{beside}, and "
-        f"the largest GPU can give {gigabytes(most_bytes)}; unpin it"
+        f"the largest GPU can give {rounded_down(most_bytes)}; unpin it"
         f"{lower if 0 <= most_free_bytes < free_bytes else ''}"
     )
 

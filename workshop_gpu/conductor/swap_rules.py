@@ -1,6 +1,6 @@
 """What the swap device in a model's memory settings must fulfil on this machine."""
 
-from workshop_gpu.conductor.errors import gigabytes
+from workshop_gpu.conductor.errors import rounded_down, rounded_up
 from workshop_gpu.conductor.errors_placement import InvalidPlacement
 from workshop_gpu.conductor.planner import least_elsewhere_bytes
 from workshop_gpu.conductor.planning import Size, homes, kind_of, question_for, rungs_for
@@ -61,7 +61,7 @@ def check_swap_room(state: State, model: str, size: Size) -> None:
         raise InvalidPlacement(
             model,
             _FIELD,
-            f'"{question.source}" can give {gigabytes(question.source_room_bytes)} at most; this '
-            f"model would need at least {gigabytes(least)} there",
+            f'"{question.source}" can give {rounded_down(question.source_room_bytes)} at most; '
+            f"this model would need at least {rounded_up(least)} there",
             least_bytes=least,
         )
