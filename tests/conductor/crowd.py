@@ -405,15 +405,16 @@ class Crowd(RuleBasedStateMachine):
         used_gb=st.integers(0, 90),
         ours_gb=st.integers(0, 90),
         who=people,
-        theirs_gb=st.sampled_from((0, 0, 5, 30)),
+        theirs_gb=st.sampled_from((None, None, 0, 5, 30)),
     )
     def memory_is_read(
-        self, device: str, used_gb: int, ours_gb: int, who: str, theirs_gb: int
+        self, device: str, used_gb: int, ours_gb: int, who: str, theirs_gb: int | None
     ) -> None:
-        others = (events.ForeignProcess(f"{who}.ipynb", 42, f"k-{who}", theirs_gb * GB),)
-        self.tell(
-            events.MemoryRead(device, used_gb * GB, ours_gb * GB, others if theirs_gb else ())
-        )
+        """None: the driver names nobody."""
+        others = None if theirs_gb is None else ()
+        if theirs_gb:
+            others = (events.ForeignProcess(f"{who}.ipynb", 42, f"k-{who}", theirs_gb * GB),)
+        self.tell(events.MemoryRead(device, used_gb * GB, ours_gb * GB, others))
 
     @rule(device=devices, model=models, number=numbers, kind=st.integers(0, 7))
     def stale_fact_arrives(self, device: str, model: str, number: int, kind: int) -> None:

@@ -100,7 +100,8 @@ class Outside:
             case events.MemoryRead(device, used_bytes, ours_bytes, processes):
                 if processes:
                     self.others_on.add(device)
-                elif used_bytes >= ours_bytes > 0:  # any other reading is not believed
+                # Any other reading is not believed, or says nothing of them.
+                elif processes is not None and used_bytes >= ours_bytes > 0:
                     self.others_on.discard(device)
             case events.PolicyChanged(policy):
                 self.policy = policy

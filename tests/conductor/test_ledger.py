@@ -198,6 +198,125 @@ def test_a_whole_device_leaves_nothing_free_whatever_comes_and_goes() -> None:
     assert account.free_bytes == 59 * GB
 
 
+# reservations where nobody can tell whose memory it is
+
+PROGRAM = ForeignProcess("python (process 42)", 42, None, 30 * GB)
+SPARE = ForeignProcess("the spare worker", 7, None, GB, is_spare=True)
+
+
+def test_in_a_container_without_process_names_what_comes_after_the_grant_is_counted_once() -> None:
+    account = ledger()
+    account.reserve("r", "kernel-ada", 30 * GB)
+    account.read(20 * GB, 0)
+    assert account.free_bytes == 49 * GB
+    assert held(account, "foreign") == {}
+    account.read(30 * GB, 0)
+    assert account.free_bytes == 49 * GB
+
+
+def test_what_a_program_without_a_kernel_holds_of_its_reservation_is_counted_once() -> None:
+    account = ledger()
+    account.read(0, 0, ())
+    account.reserve("r", None, 30 * GB)
+    account.read(30 * GB, 0, (PROGRAM,))
+    assert account.free_bytes == 49 * GB
+    assert held(account, "foreign") == {}
+
+
+def test_memory_from_before_the_grant_stays_foreign() -> None:
+    account = ledger()
+    account.read(10 * GB, 0)
+    account.reserve("r", "kernel-ada", 30 * GB)
+    assert account.free_bytes == (79 - 10 - 30) * GB
+    account.read(25 * GB, 0)
+    assert held(account, "foreign") == {"other processes": 10 * GB}
+    assert account.free_bytes == (79 - 10 - 30) * GB
+
+
+def test_memory_from_before_the_grant_that_went_is_foreign_no_more() -> None:
+    account = ledger()
+    account.read(10 * GB, 0)
+    account.reserve("r", "kernel-ada", 30 * GB)
+    account.read(0, 0)
+    account.read(30 * GB, 0)
+    assert held(account, "foreign") == {}
+
+
+def test_where_less_is_held_memory_from_before_the_grant_is_taken_to_be_there_still() -> None:
+    account = ledger()
+    account.read(10 * GB, 0)
+    account.reserve("r", "kernel-ada", 30 * GB)
+    for used_gb in (40, 10, 40):
+        account.read(used_gb * GB, 0)
+        assert held(account, "foreign") == {"other processes": 10 * GB}
+
+
+def test_memory_above_the_reservations_size_is_foreign() -> None:
+    account = ledger()
+    account.reserve("r", "kernel-ada", 30 * GB)
+    account.read(42 * GB, 0)
+    assert held(account, "foreign") == {"other processes": 12 * GB}
+    assert account.free_bytes == (79 - 42) * GB
+
+
+def test_the_reservations_end_makes_its_memory_foreign_until_it_is_gone() -> None:
+    account = ledger()
+    account.reserve("r", "kernel-ada", 30 * GB)
+    account.read(30 * GB, 0)
+    account.unreserve("r")
+    assert held(account, "foreign") == {"other processes": 30 * GB}
+    account.reserve("next", "kernel-bob", 8 * GB)
+    assert account.free_bytes == (79 - 30 - 8) * GB
+    account.read(0, 0)
+    assert account.free_bytes == (79 - 8) * GB
+
+
+def test_what_one_that_ended_may_have_left_is_not_another_reservations() -> None:
+    account = ledger()
+    account.reserve("ended", "kernel-ada", 30 * GB)
+    account.reserve("stays", "kernel-bob", 30 * GB)
+    account.read(30 * GB, 0)
+    assert account.free_bytes == (79 - 60) * GB
+    account.unreserve("ended")
+    assert held(account, "foreign") == {"other processes": 30 * GB}
+
+
+def test_of_two_reservations_the_one_that_stays_keeps_what_can_only_be_its_own() -> None:
+    for ended, left_gb in (("first", 8), ("second", 6)):
+        account = ledger()
+        account.reserve("first", "kernel-ada", 8 * GB)
+        account.read(6 * GB, 0)
+        account.reserve("second", "kernel-bob", 8 * GB)
+        account.read(12 * GB, 0)
+        assert account.free_bytes == (79 - 16) * GB
+        account.unreserve(ended)
+        assert held(account, "foreign") == {"other processes": left_gb * GB}
+
+
+def test_where_processes_have_names_a_stranger_does_not_use_a_kernels_reservation() -> None:
+    account = ledger()
+    account.read(0, 0, ())
+    account.reserve("r", "kernel-ada", 30 * GB)
+    account.read(30 * GB, 0, (PROGRAM,))
+    assert account.free_bytes == (79 - 60) * GB
+
+
+def test_the_spare_worker_uses_nobodys_reservation() -> None:
+    account = ledger()
+    account.reserve("r", None, 30 * GB)
+    account.read(31 * GB, 0, (PROGRAM, SPARE))
+    assert held(account, "foreign") == {"the spare worker": GB}
+
+
+def test_of_strangers_those_that_came_last_use_the_reservation() -> None:
+    account = ledger()
+    large = ForeignProcess("blender (process 9)", 9, None, 40 * GB)
+    account.read(40 * GB, 0, (large,))
+    account.reserve("r", None, 30 * GB)
+    account.read(70 * GB, 0, (PROGRAM, large))
+    assert held(account, "foreign") == {"blender (process 9)": 40 * GB}
+
+
 # the worker's own memory beyond what we know of
 
 
@@ -233,7 +352,10 @@ sizes = st.integers(0, 10**12)
 names = st.sampled_from("abc")
 parts = st.sets(st.sampled_from((VAE, ENCODERS, LARGE, TURBO)), max_size=3)
 processes = st.lists(
-    st.builds(ForeignProcess, names, st.integers(1, 9), st.none() | names, sizes), max_size=3
+    st.builds(
+        ForeignProcess, names, st.integers(1, 9), st.none() | names, sizes, is_spare=st.booleans()
+    ),
+    max_size=3,
 )
 changes = st.one_of(
     st.tuples(st.just("set_weights"), names, sizes, parts),
@@ -254,3 +376,41 @@ def test_free_and_all_holders_are_always_the_total(steps: list[tuple[str, ...]])
         holders = account.holders()
         assert sum(each.bytes for each in holders) + account.free_bytes == account.total_bytes
         assert len({(each.kind, each.name) for each in holders}) == len(holders)
+
+
+small = st.integers(0, 20)
+nameless_changes = st.one_of(
+    st.tuples(st.just("read"), small.map(lambda held: held * GB), st.just(0)),
+    st.tuples(st.just("reserve"), names, st.none() | names, small.map(lambda size: size * GB)),
+    st.tuples(st.just("unreserve"), names),
+)
+
+
+@given(st.lists(nameless_changes, max_size=30))
+def test_what_is_free_is_really_there_and_the_end_of_a_reservation_takes_nothing(
+    steps: list[tuple[str, ...]],
+) -> None:
+    """Whoever the memory is counted to, no more is free than the driver leaves, nor than nobody
+    has reserved."""
+    account = ledger()
+    used = 0
+    for name, *arguments in steps:
+        before = account.free_bytes
+        getattr(account, name)(*arguments)
+        used = arguments[0] if name == "read" else used
+        assert account.free_bytes <= account.most_bytes - max(used, account.reserved_bytes)
+        if name == "unreserve":
+            assert account.free_bytes >= before
+
+
+@given(st.lists(nameless_changes, max_size=20), small, small)
+def test_what_strangers_held_all_the_time_is_never_a_reservations(
+    steps: list[tuple[str, ...]], always: int, last: int
+) -> None:
+    account = ledger()
+    account.read(always * GB, 0)
+    for name, *arguments in (*steps, ("read", last * GB, 0)):
+        if name == "read":
+            arguments[0] += always * GB
+        getattr(account, name)(*arguments)
+        assert account.foreign_bytes >= always * GB

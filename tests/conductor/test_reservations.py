@@ -174,6 +174,20 @@ def test_what_its_kernel_holds_already_is_not_asked_for_twice() -> None:
     assert room.free_gb() == 39 - 30 - 8
 
 
+@pytest.mark.parametrize("kernel", ["kernel-ada", None])
+def test_where_nobody_knows_whose_memory_it_is_jobs_run_beside_a_reservation_that_is_used(
+    kernel: str | None,
+) -> None:
+    room = stage()
+    room.tell(events.ReservationAsked("r", "ada", kernel, 30 * GB, "gpu0", 60.0))
+    room.tell(events.MemoryRead("gpu0", 30 * GB, 0))
+    assert room.free_gb() == 79 - 30
+    job = room.submit("a", "bob")
+    assert room.order() == "load a"
+    room.settle()
+    assert room.state(job) == "done"
+
+
 # the whole device
 
 
@@ -357,6 +371,14 @@ def test_the_class_that_the_instructor_gives_counts_for_it_too() -> None:
 )
 def test_what_cannot_be_is_refused_and_nothing_changes(event: events.Event, kind: str) -> None:
     assert stage().refused(event).kind == kind
+
+
+def test_one_that_is_a_little_too_large_reads_two_different_numbers() -> None:
+    room = stage(gb=40)
+    with pytest.raises(WorkshopError) as refused:
+        room.tell(asked(39.04))
+    assert "39.1 GB are more than any GPU here can give" in refused.value.message
+    assert "gone: 39.0 GB." in refused.value.message
 
 
 def test_another_kernel_cannot_renew_it_and_one_that_ended_stays_so() -> None:

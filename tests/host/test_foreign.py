@@ -45,7 +45,9 @@ def test_a_kernel_and_its_children_go_by_the_notebooks_name_and_workers_are_ours
 def test_the_spare_worker_is_named_while_it_has_a_card_open_and_is_ours_otherwise():
     found = foreign((0, SPARE, 5))
     found.spare_holds(SPARE)
-    assert found.read("cuda:0") == (ForeignProcess("the spare worker", SPARE, None, 5),)
+    assert found.read("cuda:0") == (
+        ForeignProcess("the spare worker", SPARE, None, 5, is_spare=True),
+    )
     found.spare_holds(None)
     assert found.read("cuda:0") == ()
 

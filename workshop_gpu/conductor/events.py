@@ -97,13 +97,15 @@ class ForeignProcess(msgspec.Struct, frozen=True):
     """A process that is not ours and holds memory of a GPU.
 
     `name` is what people know it by (the notebook's, or the program's); `kernel` is the kernel
-    that it belongs to, None where it belongs to none of this server.
+    that it belongs to, None where it belongs to none of this server. `is_spare`: it is the worker
+    that stands by, of which nobody has reserved anything.
     """
 
     name: str
     pid: int
     kernel: str | None
     bytes: int
+    is_spare: bool = False
 
 
 class MemoryRead(Event, frozen=True):

@@ -68,7 +68,7 @@ class Ledger:
 
     @property
     def foreign_bytes(self) -> int:
-        """What processes hold that are not ours, beyond what their kernels have reserved."""
+        """What processes hold that are not ours, beyond what has been reserved for them."""
         return self._foreign.unreserved_bytes
 
     @property
@@ -239,7 +239,8 @@ class Ledger:
 
     def reserve(self, reservation: str, kernel: str | None, size_bytes: int | None) -> None:
         """The room is somebody's from here on (None: all that is left, whatever that becomes).
-        What the kernel's processes hold counts against it, not beside it."""
+        What the kernel's processes hold counts against it, not beside it; so does what strangers
+        come to hold where nobody knows whose it is (see `foreign.py`)."""
         self._change()
         self.unreserve(reservation)
         if size_bytes is None:

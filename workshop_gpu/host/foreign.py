@@ -87,6 +87,7 @@ class ForeignProcesses:
                     pid=process.pid,
                     kernel=kernel,
                     bytes=max(0, process.used_bytes),
+                    is_spare=process.pid == self._spare_pid,
                 )
                 found.append(named)
         return tuple(sorted(found, key=lambda process: -process.bytes)) if worked else None
