@@ -1,6 +1,7 @@
 import asyncio
 
 import msgspec
+import pytest
 from jupyter_server.auth.identity import User
 
 from workshop_gpu.api.identity import (
@@ -11,6 +12,7 @@ from workshop_gpu.api.identity import (
     KernelUser,
     participant_of,
 )
+from workshop_gpu.conductor.errors import InvalidRequest
 
 KERNEL = "0123456789abcdef"
 USER = KernelUser(username="kernel", kernel_id=KERNEL)
@@ -64,6 +66,22 @@ def test_the_token_of_a_kernel_that_is_gone_opens_nothing():
 
 def test_a_kernel_cannot_take_another_name_by_a_header():
     assert participant_of(USER, KernelTokens(), "somebody else").id == KERNEL
+
+
+@pytest.mark.parametrize("header", ["n" * 101, "n" * 10_000, "a\x7fb", "a\x85b"])
+def test_a_header_that_cannot_be_a_name_is_refused_and_not_cut(header):
+    with pytest.raises(InvalidRequest, match="X-Workshop-GPU-Participant") as refused:
+        participant_of(User(username="ann"), KernelTokens(), header)
+    assert f"{len(header):,} characters" in refused.value.message
+    assert refused.value.facts["limit"] == 100
+    assert participant_of(USER, KernelTokens(), header).id == KERNEL
+
+
+def test_a_name_with_markup_is_a_name_as_it_stands():
+    """It is shown as text everywhere; a hub's names may have any printable character."""
+    person = User(username="ann", display_name="Ann <b>x</b> & Bob")
+    assert participant_of(person, KernelTokens(), "").name == "Ann <b>x</b> & Bob"
+    assert participant_of(person, KernelTokens(), "<b>x</b>").name == "<b>x</b>"
 
 
 def test_a_notebook_of_any_name_gives_a_name_that_can_be_shown():

@@ -189,8 +189,14 @@ def test_a_class_that_is_none_is_refused(person, priority):
 
 
 def test_a_name_of_10_kb_or_with_markup_is_a_name_or_refused_but_never_code(server, person):
-    with Person(server, "n" * 10_000) as somebody:
-        assert len(somebody.get("api/me")["participant"]) < 200
+    for length in (101, 10_000):
+        with Person(server, "n" * length) as somebody:
+            status, error = somebody.refused("GET", "api/me")
+        assert (status, error["kind"]) == (400, "invalid_request")
+        assert f"has {length:,} characters, and at most 100 are allowed" in error["message"]
+        assert (error["length"], error["limit"]) == (length, 100)
+    with Person(server, "n" * 99 + "A") as one, Person(server, "n" * 99 + "B") as other:
+        assert one.get("api/me")["participant"] != other.get("api/me")["participant"]
     assert person.http.put("api/me", json={"name": MARKUP}).json()["name"] == MARKUP
     error = person.refused("PUT", "api/me", json={"name": "n" * 10_000})[1]
     assert (error["kind"], len(error["message"]) < 200) == ("invalid_request", True)

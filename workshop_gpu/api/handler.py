@@ -96,11 +96,12 @@ class WorkshopHandler(APIHandler):
 
     @property
     def participant(self) -> Participant:
-        """Who asks. A name in the header counts only with the server's own token."""
+        """Who asks. A name in the header counts only with the server's own token. Raises
+        InvalidRequest for one that cannot be a name."""
         header = (
             self.request.headers.get(PARTICIPANT_HEADER, "") if self.token_authenticated else ""
         )
-        return identity.participant_of(self.current_user, self.tokens, header[:100])
+        return identity.participant_of(self.current_user, self.tokens, header)
 
     async def is_admin(self) -> bool:
         """Whether the server's authorizer lets this user administer; a kernel never may."""

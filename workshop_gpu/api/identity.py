@@ -15,6 +15,7 @@ from jupyter_server.auth.identity import IdentityProvider, User
 from jupyter_server.utils import ensure_async
 from tornado.web import RequestHandler
 
+from workshop_gpu.conductor.errors import InvalidRequest
 from workshop_gpu.host.records import Participant
 
 RESOURCE = "workshop-gpu"
@@ -24,6 +25,7 @@ ADMIN_RESOURCE = "workshop-gpu-admin"
 MAX_NAME_CHARACTERS = 60
 PARTICIPANT_HEADER = "X-Workshop-GPU-Participant"
 """With the server's own token: a name that stays the same from request to request."""
+MAX_HEADER_CHARACTERS = 100
 
 
 @dataclass
@@ -127,10 +129,22 @@ class KernelAwareAuthorizer:
 
 
 def participant_of(user: User, tokens: KernelTokens, header: str) -> Participant:
-    """The participant behind a request. `header` counts only where the server's token was shown."""
+    """The participant behind a request. `header` counts only where the server's token was shown.
+    Raises InvalidRequest for one that cannot be a name: cut short, it might be somebody else's."""
     if isinstance(user, KernelUser):
         return tokens.participant(user.kernel_id)
     if header:
+        _check_header(header)
         return Participant(f"client:{header}", tokens.name(f"client:{header}") or header[:40])
     person = f"user:{user.username}"
     return Participant(person, tokens.name(person) or user.display_name or user.username)
+
+
+def _check_header(header: str) -> None:
+    length, limit = len(header), MAX_HEADER_CHARACTERS
+    if length > limit:
+        problem = f"has {length:,} characters, and at most {limit} are allowed; send a shorter name"
+        raise InvalidRequest(PARTICIPANT_HEADER, problem, length=length, limit=limit)
+    if not header.isprintable():
+        problem = f"not all of its {length} characters are printable; send {limit} at most that are"
+        raise InvalidRequest(PARTICIPANT_HEADER, problem, length=length, limit=limit)

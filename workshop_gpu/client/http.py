@@ -242,13 +242,17 @@ def _authorization(server: Server) -> str:
     return f"token {server.token}"
 
 
+_MOST_OF_USER = 60
+"""Characters of the user's name: the server refuses a long header."""
+
+
 def _my_name() -> str:
     """The same for all requests of this process, and another one for every other process."""
     try:
         user = getuser()
     except (OSError, KeyError):
         user = "somebody"
-    return f"{user}-{os.getpid()}".encode("ascii", "replace").decode("ascii")
+    return f"{user[:_MOST_OF_USER]}-{os.getpid()}".encode("ascii", "replace").decode("ascii")
 
 
 def _is_local(url: str) -> bool:
