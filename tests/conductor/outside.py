@@ -78,6 +78,8 @@ class Outside:
     """Devices on which kernels' own processes were seen: they may use what was reserved."""
     granted_to: set[str] = field(default_factory=set)
     """Devices that gave something away just now: then it was there to give."""
+    suspects: set[str] = field(default_factory=set)
+    """Jobs that a worker ended over: they have a device to themselves."""
 
     # events that happened
 
@@ -87,7 +89,8 @@ class Outside:
             case events.DeviceReady(device):
                 self.workers[device] = Worker()
             case events.WorkerDied(device) | events.DeviceGone(device):
-                self.workers.pop(device, None)
+                worker = self.workers.pop(device, Worker())
+                self.suspects |= {*worker.unanswered, *worker.writing}
             case events.JobSubmitted(job, model=model):
                 self.accepted[job] = event
                 self.asked_out.discard(model)
@@ -223,6 +226,9 @@ class Outside:
         if order.others:
             assert len({request.group for request in requests}) == 1, "a batch of two groups"
             assert requests[0].group, "a batch of jobs that must run alone"
+        if self.suspects & {*jobs}:
+            assert len(jobs) == 1, "a suspect is drawn with others"
+            assert worker.transfer is None, "a suspect began beside a load"
         for job in jobs:
             assert job not in self.ended, "a job began that had ended"
             assert job not in self.drawn | self.written, "a job runs twice"
@@ -234,6 +240,8 @@ class Outside:
         worker = self.workers[order.device]
         lane = worker.run if isinstance(order, effects.RunJob) else worker.transfer
         assert lane is None, "a busy lane got an order"
+        at_work = {*worker.unanswered, *worker.writing}
+        assert not self.suspects & at_work, "something began beside a suspect"
         if not isinstance(order, effects.EvictModel):
             whole = [
                 each

@@ -92,9 +92,9 @@ class Changes:
         """The device is free for others while the job's pictures are made into files. What it used
         is known from here on."""
         state, used_s = self.state, (now - job.started_s) / job.batch
-        job.drawn = True
-        self._leave_lane(job, now)
+        job.drawn, job.moved_s = True, now
         state.devices[job.device or ""].writing[job.id] = job
+        self._leave_lane(job, now)
         state.shares.finish(job.participant, job.charged_s, used_s)
         job.charged_s = used_s
         self.ordering.pay(job.participant)
@@ -124,9 +124,11 @@ class Changes:
         self.announcer.job_ended(job)
 
     def put_back(self, job: Job, reason: str, now: float, log: str = "") -> None:
-        """The worker of a running job ended: the job waits again at its place, once. It does not
-        pay for the lost run. Who no longer wants it does not get it."""
-        job.deaths += 1
+        """The worker of a running job ended: the job waits again at its place, once, or once more
+        where we ended the worker for another's sake. It does not pay for the lost run. Who no
+        longer wants it does not get it."""
+        job.deaths += job.stuck or not self.state.devices[job.device or ""].stopping
+        job.saw_death, job.stuck = True, False
         if job.error is not None:
             self.end_job(job, JobState.FAILED, now, job.error)
         elif job.cancel_asked or job.kernel_gone:
@@ -210,6 +212,7 @@ class Changes:
         slot.placement = slot.asked = placement
         slot.done_bytes, slot.total_bytes, slot.bytes_per_s = 0, size_bytes, 0.0
         device.begin(Activity.LOADING, model, now)
+        device.loads_suspect = self.state.models[model].is_suspect
         lend(self.state, slot, moves=True)
         self.touch(device)
         self.state.copies_changed(model)
@@ -261,7 +264,8 @@ class Changes:
 
     def forgive(self, model: str) -> None:
         """Failed loads of the model are forgotten: it may be tried again."""
-        self.state.models[model].load_deaths = 0
+        known = self.state.models[model]
+        known.load_deaths, known.is_suspect = 0, False
         self.state.shortages.forget(model)
         for slot in list(self.state.slots(model, SlotState.FAILED)):
             self.remove_slot(slot)
@@ -286,7 +290,7 @@ class Changes:
     def empty(self, device: Device, reason: str, now: float, log: str = "") -> None:
         """The device's worker ended and all that it had there is gone; failures are remembered,
         so that a model that ends workers is not loaded for ever."""
-        for job in [*device.writing.values(), *device.running.values()]:
+        for job in device.at_work:
             self.put_back(job, reason, now, log)
         for slot in list(device.slots.values()):
             if slot.state is SlotState.LOADING:
@@ -301,9 +305,13 @@ class Changes:
         self.touch(device)
 
     def _load_died(self, slot: Slot, reason: str, now: float, log: str) -> None:
+        """It may be tried once more, or is to blame. Where we ended the worker for another's sake
+        that does not count."""
         model = self.state.models[slot.model]
-        model.load_deaths += 1
-        if model.load_deaths < MOST_DEATHS and slot.error is None:
+        spared = self.state.devices[slot.device].stopping and slot.error is None
+        model.load_deaths += not spared
+        model.is_suspect = True
+        if spared or (model.load_deaths < MOST_DEATHS and slot.error is None):
             self.remove_slot(slot, 0, f"the GPU worker ended ({reason})")
             return
         lost = WorkerLost(f'Loading "{slot.model}"', reason, model.load_deaths, log)

@@ -8,7 +8,7 @@ so a few times at most until it draws again; going down is an affair of jobs. So
 from collections.abc import Iterator
 
 from workshop_gpu.conductor.eviction import Standing
-from workshop_gpu.conductor.look import Look, make_room_or_load
+from workshop_gpu.conductor.look import Look
 from workshop_gpu.conductor.orders import Order
 from workshop_gpu.conductor.placing import MOST_MOVES, REST_S, Placing
 from workshop_gpu.conductor.planning import TYPICAL, Size
@@ -30,7 +30,7 @@ def climb(look: Look) -> Order | None:
         claim = Claim(slot.model, None, None)
         option = placing.climb(device, look.ask(device, claim, Standing.NOBODY))
         if option is not None:
-            return make_room_or_load(option, slot.model)
+            return look.make_room_or_load(option, slot.model)
     return None
 
 

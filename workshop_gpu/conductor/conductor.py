@@ -357,9 +357,10 @@ class Conductor:
         gone on already, unless it did so with care."""
         if isinstance(event, JobFinished):
             job = self._state.running.get(event.job)
-            return (
-                job is not None and job.drawn and not self._state.devices[job.device or ""].deaths
-            )
+            if job is None or not job.drawn:
+                return False
+            device = self._state.devices[job.device or ""]
+            return not (device.deaths or device.is_alone)
         return isinstance(event, _PROGRESS)
 
     def _affects_order(self, event: Event) -> Affects:

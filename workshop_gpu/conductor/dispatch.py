@@ -25,7 +25,9 @@ or batch at a time. `next_order` looks at the lanes that are free and finds the 
 8. where nobody waits, a model's blocks are compiled beside all else (see `compiled.py`).
 
 Devices that are closed for a reservation (see `granting.py`) are left out, and nothing is done
-for jobs while the instructor pauses the queue.
+for jobs while the instructor pauses the queue. A suspect, which is a job or load that was at work
+when a worker ended, begins on a device where nothing runs and nothing is moved, and nothing begins
+beside it; where its turn has come, nothing begins there for those behind it either.
 
 It changes nothing and is asked again after each order, until it has none. 3a is in `starting.py`,
 3b and 3c are in `loading.py`, 6 is in `climbing.py`. Who is due is said by `ordering.py`, and by
@@ -40,7 +42,7 @@ from workshop_gpu.conductor.compiled import to_compile
 from workshop_gpu.conductor.fetching import awaits_download
 from workshop_gpu.conductor.lending import call_back
 from workshop_gpu.conductor.loading import load
-from workshop_gpu.conductor.look import Look, make_room_or_load
+from workshop_gpu.conductor.look import Look
 from workshop_gpu.conductor.orders import Decision, Evict, Order
 from workshop_gpu.conductor.placement import best
 from workshop_gpu.conductor.placing import Placing
@@ -97,8 +99,9 @@ def _for_wanted(look: Look, claims: Iterable[Claim]) -> Order | None:
             if device.name not in look.closed
         ]
         option = best(each for each in options if each is not None)
-        if option is not None:
-            return make_room_or_load(option, claim.model)
+        order = None if option is None else look.make_room_or_load(option, claim.model)
+        if order is not None:
+            return order
     return None
 
 

@@ -2,7 +2,8 @@
 
 A load or run that takes too long is ended with its worker, because nothing else ends it for
 sure; a run is asked to stop first. A run that makes no step, or an eviction that does not end, is
-stuck in a call that does not return: its worker hangs, though it gives signs of life. A wait does
+stuck in a call that does not return: its worker hangs, though it gives signs of life. Those who
+were only beside it when their worker is ended are not blamed (see `Changes.put_back`). A wait does
 not count while the queue is paused, and starts anew if its model was just being downloaded or
 loaded when it was over.
 """
@@ -113,16 +114,21 @@ class Limits:
 
     def _end_stalls(self, limit_s: float, now: float) -> dict[str, str]:
         """Says which workers hang, and in what. While a model is loaded drawing may have to wait
-        for it, so that the time begins anew."""
+        for it, so that the time begins anew. Pictures that do not become files count where others
+        wait for that."""
         stop: dict[str, str] = {}
         for device in self._state.devices.values():
+            if device.stopping:
+                continue  # for what has been found already
             if device.activity is Activity.EVICTING and now - device.since_s >= limit_s:
                 stop[device.name] = f'it hung: "{device.subject}" did not leave for {limit_s:g} s'
-            for job in device.running.values():
+                continue  # and may have kept its jobs
+            for job in device.at_work if device.is_alone else device.running.values():
                 if device.activity is Activity.LOADING:
                     job.moved_s = now
                 still_s = now - job.moved_s
                 if still_s >= limit_s and still_s >= _STEPS_OF_GRACE * self._step_s(job):
+                    job.stuck = True
                     stop[device.name] = f"it hung: a job made no step for {still_s:.0f} s"
         return stop
 

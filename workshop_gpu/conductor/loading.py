@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from workshop_gpu.conductor.eviction import Standing
-from workshop_gpu.conductor.look import Look, make_room_or_load
+from workshop_gpu.conductor.look import Look
 from workshop_gpu.conductor.orders import Order
 from workshop_gpu.conductor.placement import another_is_worth_it, best
 from workshop_gpu.conductor.placing import Placing
@@ -63,7 +63,7 @@ def _make_it_ready(
     worst = Standing.AWAITED if anew or claim.due else Standing.IDLE
     options = [placing.load(device, look.ask(device, claim, worst)) for device in devices]
     option = best(each for each in options if each is not None)
-    return None if option is None else make_room_or_load(option, claim.model)
+    return None if option is None else look.make_room_or_load(option, claim.model)
 
 
 def another_is_worth_it_for(look: Look, claim: Claim, ready: Sequence[Slot], coming: int) -> bool:

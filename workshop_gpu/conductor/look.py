@@ -152,6 +152,23 @@ class Look:
         """The same as a question that is still open in its bytes."""
         return lambda needed: self.option(device, claim, needed, worst)
 
+    def keep(self, device: Device) -> None:
+        """Nothing more begins on the device for those who come later in this look: what runs or
+        is moved there ends, and a suspect can begin alone."""
+        self.resting.discard(device.name)
+        self.free = [each for each in self.free if each is not device]
+
+    def make_room_or_load(self, option: Option, model: str) -> Order | None:
+        """The next order on the way to the model's load. None where a suspect waits until what
+        runs there has ended."""
+        if option.victims:
+            return make_room(option, model)
+        device = self.state.devices[option.device]
+        if device.running and self.state.models[model].is_suspect:
+            self.keep(device)
+            return None
+        return Load(option.device, model, option.placement, option.weights_bytes)
+
     def close(self, device: str, claim: Claim, ready_s: float) -> None:
         """The device is kept for the claim, unless it is for another."""
         if device not in self.closed and claim.rank is not None:
@@ -173,13 +190,6 @@ class Look:
         if not device.running:
             return 0.0
         return float("inf") if device.until_s is None else max(0.0, device.until_s - self.now)
-
-
-def make_room_or_load(option: Option, model: str) -> Order:
-    """The next order on the way to the model's load."""
-    if option.victims:
-        return make_room(option, model)
-    return Load(option.device, model, option.placement, option.weights_bytes)
 
 
 def make_room(option: Option, model: str) -> Order:

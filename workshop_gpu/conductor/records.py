@@ -59,7 +59,11 @@ class Job:
     ended_s: float = -1.0
     error: ErrorReport | None = None
     deaths: int = 0
-    """How many workers ended while they ran it."""
+    """How many workers ended while they ran it, and not by us for another's sake."""
+    saw_death: bool = False
+    """Whether a worker ended while it ran it, for whosever sake."""
+    stuck: bool = False
+    """Its worker is being ended because it made no step."""
     server_deaths: int = 0
     """How many of the server's lives did."""
     cancel_asked: bool = False
@@ -110,8 +114,9 @@ class Job:
 
     @property
     def is_suspect(self) -> bool:
-        """Something ended while it ran; whoever runs with it would be blamed the next time."""
-        return bool(self.deaths or self.server_deaths)
+        """Something ended while it ran: it runs alone, so that the next time it is known whether
+        it was to blame, and nobody beside it is."""
+        return bool(self.saw_death or self.server_deaths)
 
     @property
     def key(self) -> Key:
@@ -177,6 +182,8 @@ class Device:
     """The model for which it makes room, while it evicts for one."""
     since_s: float = 0.0
     """When the transfer lane began what it does."""
+    loads_suspect: bool = False
+    """Whether a worker ended over the last load of what it loads."""
     stopping: bool = False
     """Its worker took too long and is being ended: it gets no more orders."""
     retires: str = ""
@@ -215,6 +222,7 @@ class Device:
     def rest(self) -> None:
         """The transfer lane has nothing to do."""
         self.activity, self.subject, self.room_for = Activity.IDLE, "", ""
+        self.loads_suspect = False
 
     @property
     def in_safe_mode(self) -> bool:
@@ -224,8 +232,16 @@ class Device:
 
     @property
     def is_alone(self) -> bool:
-        """In safe mode, what either lane does keeps the other one waiting."""
-        return self.in_safe_mode and (bool(self.running) or self.activity is not Activity.IDLE)
+        """What either lane does keeps the other one waiting: all of it in safe mode, else only
+        suspects, until their pictures are files."""
+        if self.in_safe_mode and (self.running or self.activity is not Activity.IDLE):
+            return True
+        return self.loads_suspect or any(job.is_suspect for job in self.at_work)
+
+    @property
+    def at_work(self) -> tuple[Job, ...]:
+        """Those who are lost if its worker ends."""
+        return (*self.writing.values(), *self.running.values())
 
     @property
     def prepares(self) -> str:
@@ -260,7 +276,10 @@ class Model:
     pushed_out_s: float | None = None
     """When it last had to leave for another model."""
     load_deaths: int = 0
-    """How many workers ended, one after the other, while they loaded it."""
+    """How many workers ended, one after the other, while they loaded it, and not by us for
+    another's sake."""
+    is_suspect: bool = False
+    """A worker ended over its last load, for whosever sake: the next one goes on alone."""
 
     fetching: bool = False
     """Its download is under way, and since when."""

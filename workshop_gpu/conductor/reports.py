@@ -183,7 +183,7 @@ class Reports:
         lend(state, slot, moves=False)
         slot.error = None
         slot.done_bytes = slot.total_bytes = device.ledger.weights_bytes(slot.model)
-        model.wanted_s, model.load_deaths = None, 0
+        model.wanted_s, model.load_deaths, model.is_suspect = None, 0, False
         device.rest()
         state.tolls.add(event.model, event.seconds_s, state.queue.waiting(event.model))
         if state.queue.awaits(event.model):

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 from workshop_gpu.conductor.batching import best_size
 from workshop_gpu.conductor.coming import any_can_come, can_come
-from workshop_gpu.conductor.look import Look, make_room_or_load
+from workshop_gpu.conductor.look import Look
 from workshop_gpu.conductor.looked import look_at
 from workshop_gpu.conductor.orders import Order, Run
 from workshop_gpu.conductor.placement import best
 from workshop_gpu.conductor.placing import Placing
 from workshop_gpu.conductor.planning import size_of, working_bytes
-from workshop_gpu.conductor.records import Device, Job
+from workshop_gpu.conductor.records import Activity, Device, Job
 from workshop_gpu.conductor.room import Claim
 from workshop_gpu.conductor.shapes import first_like
 from workshop_gpu.conductor.states import SlotState
@@ -39,11 +39,13 @@ def start(look: Look, job: Job, passed: Sequence[str]) -> Order | None:
         return None
     here = devices[option.device].slots[job.model].placement
     if option.victims or option.placement != here:
-        return make_room_or_load(option, job.model)
-    if option.device in look.closed:
-        return Run(option.device, (job,), (*passed, job.model))
-    first = first_like(look.state.queue, job)
-    jobs = _batch(look, first, devices[option.device])
+        return look.make_room_or_load(option, job.model)
+    device, alone = devices[option.device], option.device in look.closed
+    first = job if alone else first_like(look.state.queue, job)
+    if first.is_suspect and device.activity is not Activity.IDLE:
+        look.keep(device)
+        return None
+    jobs = (first,) if alone else _batch(look, first, device)
     return Run(option.device, jobs, (*passed, job.model))
 
 
