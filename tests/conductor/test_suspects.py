@@ -210,13 +210,14 @@ def test_a_suspect_load_waits_for_the_run_and_is_passed_by_nobody_behind_it() ->
     room.ready()
     room.answer()
     assert room.orders_of() == ["run job-4"]
-    behind = [room.submit("a", who) for who in ("ada", "cleo")]
+    behind = [room.submit(name, who) for name, who in (("a", "ada"), ("d", "dan"), ("a", "cleo"))]
+    assert room.orders_of() == ["run job-4"], "neither is loaded"
     room.answer()
     assert room.orders_of() == ["run job-2"], "the other suspect"
     room.answer()
     assert room.orders_of() == ["load b"]
     room.answer()
-    assert room.orders_of() == [f"run {waits}"]
+    assert room.orders_of() == [f"run {waits}", "load d"], "it came well: all is as before"
     room.settle()
     assert {room.state(job) for job in behind} == {"done"}
 
@@ -263,3 +264,6 @@ def test_on_another_device_too_nothing_begins_beside_a_suspect() -> None:
     room.answer("gpu1")
     room.submit("b", "bob")
     assert room.orders_of("gpu1") == [f"run {suspect}"]
+    room.answer("gpu1")
+    assert room.state(suspect) == "done"
+    assert room.orders_of("gpu1") == ["load b"], "at once, though no worker of this device ended"
