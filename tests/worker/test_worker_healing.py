@@ -43,6 +43,12 @@ def load(worker: Any, folder: Path, placement: Placement) -> Any:
 
 def run(worker: Any, model: Any, wanted: Any = WANTED) -> tuple[Any, str]:
     """One job as the engine runs it: what came of it, and the phase that it came to."""
+    (outcome,), phase = run_together(worker, model, wanted)
+    return outcome, phase
+
+
+def run_together(worker: Any, model: Any, *wanted: Any) -> tuple[list[Any], str]:
+    """Jobs in one batch, as the engine runs them: what came of each, and the phase."""
     from workshop_gpu.worker.batch import Batch, Tools
     from workshop_gpu.worker.compiling import Compiling
     from workshop_gpu.worker.failures import attempt
@@ -55,12 +61,13 @@ def run(worker: Any, model: Any, wanted: Any = WANTED) -> tuple[Any, str]:
     from workshop_gpu.worker.writing import Writer
 
     ours, theirs = socket.socketpair()
-    answers: list[Any] = []
+    answers: dict[str, Any] = {}
     compiling = Compiling(None, Turns(), "cpu", lambda told: None)
     link = Link(theirs)
     writer = Writer(link)
     tools = Tools(link, Turns(), worker._device, worker.stager, Loras(), compiling, writer)
-    batch = Batch([BatchMember("job", wanted)], tools, lambda job, came: answers.append(came))
+    members = [BatchMember(f"job{number}", each) for number, each in enumerate(wanted)]
+    batch = Batch(members, tools, answers.__setitem__)
 
     def record(params: Any, metadata: dict[str, str], **others: Any) -> ImageRecord:
         return ImageRecord(
@@ -80,7 +87,7 @@ def run(worker: Any, model: Any, wanted: Any = WANTED) -> tuple[Any, str]:
     failed = attempt(draw)
     ours.close()
     theirs.close()
-    return (answers[0] if answers else failed), batch.phase
+    return [answers.get(member.job, failed) for member in members], batch.phase
 
 
 def part(model: Any, path: str) -> Any:
@@ -170,6 +177,34 @@ def test_the_jobs_next_picture_is_decoded_as_the_first_one_was_to_be(
     assert isinstance(outcome, Success)
     assert len(outcome.value.files) == 2
     assert dtypes.count(torch.bfloat16) == 2, "each is tried in the model's own numbers"
+
+
+def test_a_neighbour_whose_vae_failed_changes_no_picture_and_each_is_repeated_from_its_record(
+    worker: Any, folder: Path
+) -> None:
+    import msgspec
+    import torch
+
+    from workshop_gpu.worker.images import read_record
+
+    model = worker.load(source(folder, dtype="bfloat16"), lambda *_: None, RESIDENT)
+    other = msgspec.structs.replace(WANTED, seed=WANTED.seed + 7, prompt="another")
+
+    def fails_for_the_second(module: Any, args: Any, output: Any) -> Any:
+        if output.dtype == torch.float32 or len(output) < 2:
+            return output
+        return torch.stack([output[0], output[1] * torch.nan])
+
+    def drawn(*wanted: Any) -> list[bytes]:
+        outcomes, _ = run_together(worker, model, *wanted)
+        return [outcome.value.files[0].result() for outcome in outcomes]
+
+    alone, _ = drawn(WANTED, other)
+    with at_each_call(model.pipeline.vae.decoder, fails_for_the_second):
+        beside, mended = drawn(WANTED, other)
+        assert beside == alone, "the neighbour's failure is not its own"
+        for picture in (beside, mended):
+            assert drawn(read_record(picture).params) == [picture]
 
 
 @pytest.mark.parametrize("colour", [np.nan, 0.25])

@@ -251,9 +251,12 @@ class Batch:
             wanted, places = [params] * params.batch, [params.place]
         call = partial(self._called, model, wanted, inputs=sitting[0].inputs)
         pictures = call(partial(self._after_step, sitting, places))
-        if any(decoding_failed(pictures[place]) for place in places):
-            # Once more, with more care; who waits has seen these steps already.
-            pictures = call(partial(self._pass_step, sitting), careful=True)
+        if failed := [place for place in places if decoding_failed(pictures[place])]:
+            # Once more, with more care; who waits has seen these steps already. The others keep
+            # what they have: it is what their records repeat.
+            mended = call(partial(self._pass_step, sitting), careful=True)
+            for place in failed:
+                pictures[place] = mended[place]
         return [
             (
                 sitter,
