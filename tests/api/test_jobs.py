@@ -189,6 +189,33 @@ def test_a_request_that_is_sent_again_with_its_id_makes_no_second_job(person, ke
     assert person.http.post("api/jobs", json=body).json()["state"] == "done"
 
 
+def test_a_request_with_a_known_id_that_differs_in_any_field_is_refused(person):
+    body = TURBO | {"id": uuid.uuid4().hex, "seed": 7}
+    assert person.http.post("api/jobs", json=body).status_code == 201
+    others = {
+        "model": "shapes",
+        "prompt": "something else",
+        "negative_prompt": "blue",
+        "seed": 8,
+        "steps": 3,
+        "guidance": 3.5,
+        "width": 64,
+        "height": 64,
+        "images": 2,
+        "batch": 2,
+        "manner": "exact",
+        "compiled": False,
+        "priority": "low",
+        "placement": "resident",
+        "profile": True,
+    }
+    for field, value in others.items():
+        assert body.get(field) != value
+        status, error = person.refused("POST", "api/jobs", json=body | {field: value})
+        assert (field, status, error.get("field")) == (field, 400, "id"), error
+    assert person.http.post("api/jobs", json=body).status_code == 201
+
+
 @pytest.mark.parametrize("job", ["1", "../../etc/passwd", "A" * 32, "0" * 33])
 def test_an_id_that_is_none_is_refused(person, job):
     status, error = person.refused("POST", "api/jobs", json=TURBO | {"id": job})

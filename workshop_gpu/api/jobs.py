@@ -64,7 +64,7 @@ class JobsHandler(WorkshopHandler):
             raise NotAllowed(
                 "Only the instructor may say how a model is placed. Leave placement out."
             )
-        record = await self._known(request, spec)
+        record = await self._known(request, spec, priority)
         if record is None:
             params = self._complete(request, spec)
             record = await self.runtime.submit(
@@ -82,7 +82,9 @@ class JobsHandler(WorkshopHandler):
         accepts, loras = catalogue.local(spec.id).accepts, catalogue.loras_for(spec.id)
         return complete(request, spec, beginning, accepts, loras)
 
-    async def _known(self, request: GenerateRequest, spec: ModelSpec) -> JobRecord | None:
+    async def _known(
+        self, request: GenerateRequest, spec: ModelSpec, priority: Priority
+    ) -> JobRecord | None:
         """The job of a request that was sent before. Raises InvalidRequest where the id makes no
         sense, or is that of another request, or of somebody else's."""
         if request.id and not _JOB_ID.fullmatch(request.id):
@@ -92,8 +94,9 @@ class JobsHandler(WorkshopHandler):
             return None
         if request.seed is None:  # it was drawn then
             request = msgspec.structs.replace(request, seed=record.params.seed)
-        same = record.model == spec.id and record.params == self._complete(request, spec)
-        if record.participant.id != self.participant.id or not same:
+        known = record.model, record.priority, record.placement, record.params
+        asked = spec.id, priority, request.placement, self._complete(request, spec)
+        if record.participant.id != self.participant.id or known != asked:
             raise InvalidRequest("id", "another job has it already; make a new one")
         await self.runtime.written(record.id)
         return record
