@@ -67,6 +67,28 @@ def test_the_swap_space_is_what_the_buffers_hold() -> None:
     assert (ordered(made).buffers, ordered(made).buffer_bytes) == (3, 300_000_000)
 
 
+@pytest.mark.parametrize(
+    ("rung", "least_bytes"),
+    [("streamed-encoders", 168_000_000), ("streamed-both", 168_000_000), ("auto", 142_000_000)],
+)
+def test_the_swap_space_holds_the_largest_layers_of_all_that_the_rung_streams(
+    rung: str, least_bytes: int
+) -> None:
+    encoders = msgspec.structs.replace(LARGE[0], layer_bytes=84_000_000)
+
+    def asked(swap_space_bytes: int) -> tuple[Stage, events.JobSubmitted]:
+        memory = MemorySettings(placement=rung, swap_space_bytes=swap_space_bytes)
+        made = stage(msgspec.structs.replace(laddered(memory=memory), roles=(encoders, *LARGE[1:])))
+        return made, made.job_submitted("large")
+
+    made, request = asked(least_bytes - 1)
+    report = made.refused(request)
+    assert (report.facts["field"], report.facts["least_bytes"]) == ("swap_space_gb", least_bytes)
+    made, request = asked(least_bytes)
+    made.tell(request)
+    assert ordered(made).buffers * ordered(made).buffer_bytes in (0, least_bytes)
+
+
 def test_a_cap_is_a_smaller_card() -> None:
     made = stage(laddered(memory=MemorySettings(max_vram_bytes=16 * GB)))
     made.submit("large")

@@ -207,7 +207,7 @@ def test_the_buffers_of_a_streamed_rung_are_counted() -> None:
         (0, 2 * 415_000_000, 0),
         (900_000_000, 2 * 900_000_000, 0),
         (100_000_000, 2 * 100_000_000, 38 * 1_000),
-        (10_000_000, 2 * 71_000_000, 38 * 1_000),
+        (71_000_000, 2 * 71_000_000, 38 * 1_000),
     ],
 )
 def test_the_size_of_buffers_decides_what_they_take_and_what_of_blocks_stays(
@@ -221,6 +221,21 @@ def test_the_size_of_buffers_decides_what_they_take_and_what_of_blocks_stays(
     plan = named(question, "all-streamed")
     assert plan.placement.buffer_bytes == buffer_bytes
     assert plan.weights_bytes == rest + staying_bytes + buffers_bytes
+
+
+def test_no_rungs_buffers_take_more_together_than_the_swap_space() -> None:
+    encoders = structs.replace(LARGE[0], layer_bytes=84_000_000)
+    denoiser = structs.replace(LARGE[1], layer_bytes=71_000_000)
+    for buffer_bytes, left in ((84_000_000, True), (83_000_000, False)):
+        question = ask(9, roles=(encoders, denoiser, LARGE[2]))
+        plans = plan_all(structs.replace(question, buffer_bytes=buffer_bytes), RUNGS)
+        assert any(plan.placement.streamed_bytes for plan in plans)
+        assert any(plan.placement.streamed for plan in plans) == left
+        for plan in plans:
+            here = {role.role: role.size_bytes for role in question.roles}
+            kept = sum(here[role] for role in here if role not in plan.placement.away)
+            buffers = plan.weights_bytes - (kept - plan.placement.streamed_bytes)
+            assert buffers <= 2 * buffer_bytes, plan.placement.name
 
 
 def test_blocks_whose_layers_nobody_knows_count_as_a_whole() -> None:

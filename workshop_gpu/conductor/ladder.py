@@ -35,6 +35,12 @@ class Rung(msgspec.Struct, frozen=True):
     by_name_only: bool = False
     swaps: bool = False
 
+    @property
+    def streamed_roles(self) -> tuple[str, ...]:
+        """The roles whose blocks come through the buffers."""
+        some = self.streams is not Streams.NOTHING
+        return (*self.placement.streamed, DENOISER) if some else self.placement.streamed
+
 
 _BOTH = (ENCODERS, VAE)
 

@@ -1,11 +1,14 @@
 """What a model's memory settings must fulfil on this machine; each refusal names the number that
 would do. Nothing has moved when it is raised."""
 
+from collections.abc import Iterable, Mapping
+
 from workshop_gpu.conductor.errors import gigabytes, rounded_down, rounded_up
 from workshop_gpu.conductor.errors_placement import InvalidPlacement, NotRepeatable
 from workshop_gpu.conductor.ladder import (
     AUTO,
     RUNGS,
+    Rung,
     Streams,
     names,
     rung_named,
@@ -54,7 +57,7 @@ def check_memory(state: State, model: str, size: Size) -> None:
     if not has_ladder(state, model):
         _check_whole(state, model, placement)
         return
-    _check_sizes(state, model)
+    _check_sizes(state, model, placement)
     _check_rungs(state, model, placement)
     check_homes(state, model, size)
     check_swap_room(state, model, size)
@@ -144,12 +147,11 @@ def _has_no_parts(state: State, model: str, placement: str) -> bool:
     return named not in (None, RUNGS[0]) and state.estimates.was_weighed(facts)
 
 
-def _check_sizes(state: State, model: str) -> None:
+def _check_sizes(state: State, model: str, placement: str) -> None:
     memory = state.models[model].facts.memory
-    denoiser = next((role for role in roles_of(state, model) if role.role == DENOISER), None)
-    blocks = denoiser.blocks_bytes if denoiser else ()
+    roles = {role.role: role for role in roles_of(state, model)}
+    blocks = roles[DENOISER].blocks_bytes if DENOISER in roles else ()
     in_all, largest = sum(blocks), max(blocks, default=0)
-    buffers, layer_bytes = buffers_for(memory), denoiser.layer_bytes if denoiser else 0
     if memory.virtual_vram_bytes > in_all:
         raise InvalidPlacement(
             model,
@@ -172,14 +174,25 @@ def _check_sizes(state: State, model: str) -> None:
             f"at most {rounded_down(most)}; two blocks of this model take {gigabytes(2 * largest)}",
             most_bytes=most,
         )
-    if 0 < memory.swap_space_bytes < buffers * layer_bytes:
+    buffers = buffers_for(memory)
+    least_space = buffers * _largest_layer_bytes(rungs_for(memory, placement), roles)
+    if 0 < memory.swap_space_bytes < least_space:
         raise InvalidPlacement(
             model,
             "swap_space_gb",
-            f"{rounded_down(memory.swap_space_bytes)} do not hold {buffers} of the model's largest "
-            f"layers: at least {rounded_up(buffers * layer_bytes)}",
-            least_bytes=buffers * layer_bytes,
+            f"{rounded_down(memory.swap_space_bytes)} do not hold {buffers} of the largest layers "
+            f"that are streamed: at least {rounded_up(least_space)}",
+            least_bytes=least_space,
         )
+
+
+def _largest_layer_bytes(rungs: Iterable[Rung], roles: Mapping[str, RoleBytes]) -> int:
+    """Of what comes through the buffers, on that of the rungs which is content with the least; 0
+    where none of them streams."""
+    layers = (
+        [roles[name].layer_bytes for name in rung.streamed_roles if name in roles] for rung in rungs
+    )
+    return min((max(each) for each in layers if each), default=0)
 
 
 def _check_rungs(state: State, model: str, placement: str) -> None:

@@ -243,7 +243,10 @@ def _streamed_bytes(question: Question, rung: Rung) -> int:
 
 
 def _worth_streaming(question: Question, role: str) -> bool:
+    """Whether it wins room, and no layer is larger than what a buffer may take."""
     found, size = _role(question.roles, role), question.buffer_bytes
+    if 0 < size < found.layer_bytes:
+        return False
     return found.streamable_bytes(size) > question.buffers * found.unit_bytes(size)
 
 
