@@ -7,6 +7,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable
 
+from workshop_gpu.conductor.buffer_rules import too_large_buffers
 from workshop_gpu.conductor.compiled import check_compiled
 from workshop_gpu.conductor.effects import JobView
 from workshop_gpu.conductor.errors import (
@@ -23,6 +24,7 @@ from workshop_gpu.conductor.errors import (
     NoDevice,
     QueueFull,
     ReportedError,
+    WorkshopError,
 )
 from workshop_gpu.conductor.errors_placement import InvalidPlacement, NotRepeatable
 from workshop_gpu.conductor.events import EvictionAsked, HoldTaken, JobSubmitted, ModelWanted
@@ -192,8 +194,21 @@ def _check_fits(state: State, model: str, size: Size) -> None:
     if never_fits(needed_bytes, most_bytes):
         largest_bytes = max(most_bytes)
         fitting = _fitting_side(state, model, size, largest_bytes)
-        kept_bytes = kept_free_bytes(state, model)
-        raise ModelTooLarge(model, needed_bytes, largest_bytes, fitting, kept_bytes)
+        raise _too_large(state, model, size, largest_bytes, fitting)
+
+
+def _too_large(
+    state: State, model: str, size: Size, largest_bytes: int, fitting_side: int = 0
+) -> WorkshopError:
+    """What is said of a model that no device has room for: smaller buffers may be all it takes."""
+    kept_bytes = kept_free_bytes(state, model)
+    given = "the largest GPU here can give"
+    if kept_bytes:
+        given += " beside min_free_gb"
+    room_bytes = largest_bytes - kept_bytes
+    refusal = too_large_buffers(state, model, size, room_bytes, given, fitting_side)
+    needed_bytes = _needed_bytes(state, model, size)
+    return refusal or ModelTooLarge(model, needed_bytes, largest_bytes, fitting_side, kept_bytes)
 
 
 def _needed_bytes(state: State, model: str, size: Size) -> int:
@@ -265,8 +280,7 @@ def wish_verdict(state: State, name: str) -> ErrorReport | None:
         return None
     largest_bytes = max(most_bytes)
     fitting = _fitting_side(state, name, TYPICAL, largest_bytes)
-    kept_bytes = kept_free_bytes(state, name)
-    return ModelTooLarge(name, needed_bytes, largest_bytes, fitting, kept_bytes).report()
+    return _too_large(state, name, TYPICAL, largest_bytes, fitting).report()
 
 
 def _check_placing(state: State, model: str, size: Size) -> None:
@@ -314,5 +328,4 @@ def verdict(state: State, job: Job) -> ErrorReport | None:
     errors = [slot.error for slot in failures if slot.error]
     if errors:
         return errors[-1]
-    kept_bytes, largest_bytes = kept_free_bytes(state, job.model), max(most_bytes, default=0)
-    return ModelTooLarge(job.model, needed_bytes, largest_bytes, 0, kept_bytes).report()
+    return _too_large(state, job.model, size, max(most_bytes, default=0)).report()

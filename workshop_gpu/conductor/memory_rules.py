@@ -3,6 +3,7 @@ would do. Nothing has moved when it is raised."""
 
 from collections.abc import Iterable, Mapping
 
+from workshop_gpu.conductor.buffer_rules import too_large_buffers
 from workshop_gpu.conductor.errors import gigabytes, rounded_down, rounded_up
 from workshop_gpu.conductor.errors_placement import InvalidPlacement, NotRepeatable
 from workshop_gpu.conductor.ladder import (
@@ -269,6 +270,8 @@ def _check_cap(state: State, model: str, size: Size) -> None:
     cap = state.models[model].facts.memory.max_vram_bytes
     lowest = least(plans(state, model, size, 0)) if cap else None
     if lowest is not None and lowest.needed_bytes > cap:
+        if refusal := too_large_buffers(state, model, size, cap, "max_vram_gb allows"):
+            raise refusal
         raise InvalidPlacement(
             model,
             "max_vram_gb",
