@@ -6,7 +6,7 @@ import pytest
 from tests.conductor.laddered import LARGE, laddered, loaded, ordered
 from tests.conductor.staging import GB, MEGAPIXEL, Stage, stage
 from workshop_gpu.conductor import effects, events
-from workshop_gpu.conductor.errors import rounded_down, rounded_up
+from workshop_gpu.conductor.errors import ErrorReport, rounded_down, rounded_up
 from workshop_gpu.conductor.learned import Learned
 from workshop_gpu.conductor.memory_settings import MemorySettings
 from workshop_gpu.conductor.planning import TYPICAL
@@ -171,6 +171,30 @@ def test_the_number_of_a_refusal_does_and_the_next_one_does_not(
     assert made.order() == "load large"
     made, request = asked(would_do + (1 if fact == "most_bytes" else -1))
     assert made.refused(request).facts[fact] == would_do
+
+
+@pytest.mark.parametrize("named", ["in the catalogue", "with the job"])
+def test_a_cap_that_is_too_small_for_a_rung_by_name_says_so_and_what_any_rung_needs(
+    named: str,
+) -> None:
+    def refused(rung: str, cap_bytes: int = 4 * GB) -> ErrorReport:
+        of_job = rung if named == "with the job" else ""
+        memory = MemorySettings(max_vram_bytes=cap_bytes, placement="auto" if of_job else rung)
+        made = stage(laddered(memory=memory))
+        request = msgspec.structs.replace(made.job_submitted("large"), placement=of_job)
+        return made.refused(request)
+
+    report = refused("resident")
+    assert 'placed as "resident"' in report.message
+    assert "any rung" not in report.message
+    needed = report.facts["least_bytes"], report.facts["any_rung_bytes"]
+    assert isinstance(needed[0], int)
+    assert isinstance(needed[1], int)
+    assert needed[1] < needed[0]
+    assert all(rounded_up(each) in report.message for each in needed)
+    of_any = refused("auto", GB // 2)
+    assert "on any rung" in of_any.message
+    assert (of_any.facts["least_bytes"], "any_rung_bytes" in of_any.facts) == (needed[1], False)
 
 
 @pytest.mark.parametrize("prefetch", [3, 16])

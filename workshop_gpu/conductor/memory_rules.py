@@ -267,15 +267,25 @@ def _check_any_rung(state: State, model: str, size: Size) -> None:
 
 
 def _check_cap(state: State, model: str, size: Size) -> None:
-    cap = state.models[model].facts.memory.max_vram_bytes
+    memory = state.models[model].facts.memory
+    cap, named = memory.max_vram_bytes, size.placement or memory.placement
     lowest = least(plans(state, model, size, 0)) if cap else None
-    if lowest is not None and lowest.needed_bytes > cap:
-        if refusal := too_large_buffers(state, model, size, cap, "max_vram_gb allows"):
-            raise refusal
-        raise InvalidPlacement(
-            model,
-            "max_vram_gb",
-            f"{rounded_down(cap)} are too few for a picture of {size.pixels:,} pixels on any rung: "
-            f"at least {rounded_up(lowest.needed_bytes)}",
-            least_bytes=lowest.needed_bytes,
-        )
+    if lowest is None or lowest.needed_bytes <= cap:
+        return
+    if refusal := too_large_buffers(state, model, size, cap, "max_vram_gb allows"):
+        raise refusal
+    least_bytes = lowest.needed_bytes
+    facts, where, otherwise = {"least_bytes": least_bytes}, "on any rung", ""
+    if named != AUTO:
+        where = f'placed as "{named}"'
+        of_all = least(plans(state, model, size._replace(placement=AUTO), 0))
+        if of_all is not None and of_all.needed_bytes < least_bytes:
+            facts["any_rung_bytes"] = of_all.needed_bytes
+            otherwise = f', or placement = "auto", which needs {rounded_up(of_all.needed_bytes)}'
+    raise InvalidPlacement(
+        model,
+        "max_vram_gb",
+        f"{rounded_down(cap)} are too few for a picture of {size.pixels:,} pixels {where}: "
+        f"at least {rounded_up(least_bytes)}{otherwise}",
+        **facts,
+    )
