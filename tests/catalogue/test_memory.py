@@ -33,6 +33,26 @@ def test_a_value_that_cannot_be_is_a_mistake_with_its_line(keys: str, field: str
     assert field in mistake.reason
 
 
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ('placement = "resident", swap_space_gb = 1', "swap_space_gb"),
+        ('placement = "staged", swap_space_gb = 1', "swap_space_gb"),
+        ('placement = "none", prefetch = 3', "prefetch"),
+        ('placement = "swap-encoders", swap_device = "cuda:1", prefetch = 3', "prefetch"),
+        ('placement = "resident", swap_device = "cuda:1"', '"swap-encoders"'),
+        ('placement = "all-streamed", swap_device = "cpu:1"', '"swap-streamed"'),
+    ],
+)
+def test_a_setting_that_the_named_rung_makes_no_use_of_is_a_mistake_with_its_line(
+    keys: str, said: str
+) -> None:
+    (mistake,) = parse_models(ENTRY.replace("KEYS", keys)).mistakes
+    assert mistake.line == 4
+    assert said in mistake.reason
+    assert "is for" in mistake.reason
+
+
 def test_a_rung_that_takes_another_gpu_goes_with_its_name() -> None:
     keys = 'placement = "swap-encoders", swap_device = "cuda:1"'
     assert not parse_models(ENTRY.replace("KEYS", keys)).mistakes
@@ -41,6 +61,21 @@ def test_a_rung_that_takes_another_gpu_goes_with_its_name() -> None:
 @pytest.mark.parametrize("placement", ["auto", "staged-streamed", "layer_streaming"])
 def test_what_is_streamed_in_any_case_goes_with_rungs_that_stream(placement: str) -> None:
     keys = f'placement = "{placement}", virtual_vram_gb = 4'
+    assert not parse_models(ENTRY.replace("KEYS", keys)).mistakes
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        'placement = "auto", swap_space_gb = 1, prefetch = 3, swap_device = "cuda:1"',
+        'swap_space_gb = 1, prefetch = 3, swap_device = "cuda:1"',
+        'placement = "streamed-encoders", swap_space_gb = 1, prefetch = 3',
+        'placement = "layer_streaming", swap_space_gb = 1, swap_device = "cpu"',
+        'placement = "swap-both", swap_space_gb = 1, prefetch = 3, swap_device = "cuda:1"',
+        'placement = "resident", prefetch = 1, max_vram_gb = 9, min_free_gb = 1',
+    ],
+)
+def test_settings_go_with_the_rungs_that_make_use_of_them(keys: str) -> None:
     assert not parse_models(ENTRY.replace("KEYS", keys)).mistakes
 
 

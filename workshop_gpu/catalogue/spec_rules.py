@@ -5,7 +5,14 @@ import re
 from collections.abc import Iterator
 
 from workshop_gpu.catalogue.spec import Limits, Memory, ModelSpec
-from workshop_gpu.conductor.ladder import names, streams_nothing, takes_another_gpu
+from workshop_gpu.conductor.ladder import (
+    RUNGS,
+    names,
+    needs_no_buffers,
+    rung_named,
+    streams_nothing,
+    takes_another_gpu,
+)
 from workshop_gpu.conductor.rungs import HOST
 
 KINDS = ("diffusers",)
@@ -93,12 +100,34 @@ def _memory(memory: Memory) -> Iterator[Broken]:
             'the denoiser; write placement = "auto", name a rung that does, such as '
             '"staged-streamed", or leave virtual_vram_gb out',
         )
+    yield from _inert(memory)
     for name in ("virtual_vram_gb", "swap_space_gb", "max_vram_gb", "min_free_gb"):
         number = getattr(memory, name)
         if not math.isfinite(number) or not 0 <= number <= _MOST_GB:
             yield ("memory", name), f"{name} must be 0 or more, at most {_MOST_GB:,}"
     if not 1 <= memory.prefetch <= _MOST_PREFETCH:
         yield ("memory", "prefetch"), f"prefetch must be 1 to {_MOST_PREFETCH}"
+
+
+def _inert(memory: Memory) -> Iterator[Broken]:
+    """What the rung that is named makes no use of: it would be of no effect, and nobody told."""
+    placement = memory.placement
+    tuned = {"swap_space_gb": memory.swap_space_gb != 0, "prefetch": memory.prefetch != 1}
+    for name in (name for name, given in tuned.items() if given and needs_no_buffers(placement)):
+        yield (
+            ("memory", name),
+            f'{name} is for the buffers of streaming, and placement "{placement}" streams nothing; '
+            'write placement = "auto", name a rung that does, such as "staged-streamed", or leave '
+            f"{name} out",
+        )
+    named = rung_named(placement) is not None
+    if memory.swap_device not in HOST and named and not takes_another_gpu(placement):
+        swapping = ", ".join(f'"{rung.name}"' for rung in RUNGS if rung.swaps)
+        yield (
+            ("memory", "swap_device"),
+            f'swap_device is for {swapping}, and placement "{placement}" takes no memory of '
+            'another GPU; write placement = "auto", name one of these, or leave swap_device out',
+        )
 
 
 def _limits(limits: Limits) -> Iterator[Broken]:

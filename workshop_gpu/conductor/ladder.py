@@ -182,6 +182,12 @@ def streams_nothing(name: str) -> bool:
     return rung is not None and rung.streams is Streams.NOTHING
 
 
+def needs_no_buffers(name: str) -> bool:
+    """Whether nothing of the rung of this name comes through buffers; of "auto" something may."""
+    rung = rung_named(name)
+    return rung is not None and not rung.streamed_roles
+
+
 @lru_cache(maxsize=256)
 def rung_of(placement: Placement) -> Rung | None:
     """The rung that a placement stands on; None for one that was put together by hand."""
