@@ -17,7 +17,15 @@ from tests.worker.fresh_pictures import WANTED
 from tests.worker.opening import loader, source
 from tests.worker.small_pipelines import save_flux, save_sd1, save_sd3, save_sdxl
 from workshop_gpu.conductor.errors import InvalidRequest, OutOfMemory
-from workshop_gpu.conductor.rungs import DENOISER, ENCODERS, RESIDENT, ROLES, VAE, Placement
+from workshop_gpu.conductor.rungs import (
+    DENOISER,
+    ENCODERS,
+    RESIDENT,
+    ROLES,
+    VAE,
+    Placement,
+    role_of,
+)
 from workshop_gpu.worker.placements import lacking
 
 pytestmark = pytest.mark.usefixtures("quiet_libraries")
@@ -190,6 +198,21 @@ def test_never_more_is_on_the_device_than_the_placement_says(
         drawn(small, model)
     assert caught.value.facts["phase"] in ("encode", "denoise", "decode")
     assert small.resident_bytes == 0
+
+
+def test_the_log_tells_which_component_comes_and_leaves_in_which_phase(
+    folder: Path, pool: FakePool, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker = loader(pool)
+    model = load(worker, folder, EXACT["everything staged"])
+    with caplog.at_level("DEBUG", logger="workshop_gpu.worker.staging"):
+        drawn(worker, model)
+    said = [record.getMessage() for record in caplog.records]
+    for component in model.components:
+        role = role_of(component.name)
+        phase = {ENCODERS: "encode", DENOISER: "denoise", VAE: "decode"}[role]
+        assert f"{component.name} comes to the device: {phase}" in said
+        assert f"{component.name} leaves the device" in said
 
 
 def test_a_limit_on_the_weights_is_kept_before_anything_comes(folder: Path, pool: FakePool) -> None:

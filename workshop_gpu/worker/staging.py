@@ -1,5 +1,6 @@
 """Staged components: on the device only while they are used."""
 
+import logging
 from collections.abc import Callable, Sequence
 
 import torch
@@ -9,6 +10,8 @@ from workshop_gpu.worker.carrying import Carrier
 from workshop_gpu.worker.components import Component
 from workshop_gpu.worker.devices import CudaDevice, Device
 from workshop_gpu.worker.placements import Home, Kept
+
+_log = logging.getLogger(__name__)
 
 
 class Stager:
@@ -44,6 +47,7 @@ class Stager:
                 )
                 component.visit_bytes = len(component.visit)
             component.bind_to_device()
+        _log.debug("%s comes to the device: %s", component.name, phase)
 
     def send_away(self, component: Component) -> None:
         """Let the component leave. What still computes with it is not disturbed."""
@@ -54,6 +58,7 @@ class Stager:
             # by the stream that transfers, and only after what was computed up to here.
             self._card.transfers.wait_stream(torch.cuda.current_stream())
         component.leave()
+        _log.debug("%s leaves the device", component.name)
 
     def _stretches(self, component: Component, phase: str) -> tuple[tuple[Kept, torch.Tensor], ...]:
         """What is in none of the component's streamed blocks, copied."""
