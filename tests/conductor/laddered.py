@@ -62,14 +62,19 @@ def ordered(made: Stage, device: str = "gpu0") -> Placement:
     return load.placement
 
 
-def loaded(made: Stage, device: str = "gpu0", encoders: tuple[events.PartBytes, ...] = ()) -> None:
-    """The worker does the load as it was told."""
+def loaded(
+    made: Stage,
+    device: str = "gpu0",
+    encoders: tuple[events.PartBytes, ...] = (),
+    beyond_bytes: int = 0,
+) -> None:
+    """The worker does the load as it was told; it may take some bytes beyond what was planned."""
     load = made.take_order(device, "load")
     assert isinstance(load, effects.LoadModel)
     made.now += 1.0
     roles = SIZES[load.model]
     none = Question(roles, 0, Activations(0, 1), 1, Speeds(1.0, 1e9), load.placement.buffers)
-    weights_bytes = plan_of(none, load.placement).weights_bytes
+    weights_bytes = plan_of(none, load.placement).weights_bytes + beyond_bytes
     done = events.SlotLoaded(device, load.model, weights_bytes, 1.0, placement=load.placement)
     made.tell(msgspec.structs.replace(done, roles=roles, encoders=encoders))
 

@@ -17,6 +17,7 @@ from workshop_gpu.conductor.planner import Plan, Step, allowed, lowest_first, ro
 from workshop_gpu.conductor.planning import (
     Size,
     has_rung_on,
+    is_within_cap,
     least_bytes,
     plan_here,
     plans,
@@ -75,7 +76,7 @@ class Placing:
         anew_bytes = self._anew_bytes(device)
         if slot is None or not self._kept(device, slot):
             return anew_bytes
-        return min(self.working_bytes(slot.placement), anew_bytes)
+        return min(self._beside_bytes(slot.placement), anew_bytes)
 
     def _anew_bytes(self, device: Device) -> int:
         """The same, of the rungs that it may take there: more than the device has, where there is
@@ -116,9 +117,11 @@ class Placing:
         otherwise. The option's placement tells which."""
         slot = device.slots[self._model]
         here = slot.placement
-        as_it_is = _at(ask(self.working_bytes(here)), here)
         if not self._has_ladder:
-            return as_it_is
+            return _at(ask(self.working_bytes(here)), here)
+        as_it_is = None
+        if self._within_cap(slot):
+            as_it_is = _at(ask(self._beside_bytes(here)), here)
         left = self._kept(device, slot)
         if left and device.in_safe_mode:
             return as_it_is
@@ -148,7 +151,7 @@ class Placing:
         here = slot.placement
         if not self._has_ladder or not self._kept(device, slot):
             return None
-        if ask(self.working_bytes(here)) is None:
+        if ask(self._beside_bytes(here)) is None:
             return None  # its next job sees to it
         option = self.run(device, ask)
         return None if option is None or option.placement == here else option
@@ -159,6 +162,18 @@ class Placing:
             return self._working_bytes
         device = next(iter(self._state.devices.values()))
         return plan_here(self._state, self._model, self._size, placement, device).working_bytes
+
+    def _beside_bytes(self, placement: Placement) -> int:
+        """The same, and what is to stay free beside the model."""
+        return self.working_bytes(placement) + self._memory.min_free_bytes
+
+    def _within_cap(self, slot: Slot) -> bool:
+        """Whether the model takes no more with the job than it may, as it is placed. Where only
+        what was asked for would not, a worker had to leave some of that out, and would again."""
+        return any(
+            is_within_cap(self._state, self._model, self._size, placement)
+            for placement in (slot.placement, slot.asked)
+        )
 
     def _as_a_whole(self, device: Device) -> int:
         return self._weights_bytes - self._shared_bytes(device) + self._working_bytes
@@ -189,7 +204,7 @@ class Placing:
         here = slot.placement
         steps = self._all_steps(device)
         rungs = rungs_for(self._memory, self._size.placement)
-        if not self._in_manner(here):
+        if not self._in_manner(here) or not self._within_cap(slot):
             return False
         if here == RESIDENT and rungs is PLANNED and not steps:
             return True
@@ -213,7 +228,8 @@ class Placing:
         mode the lowest come first, with as little on the device as can be."""
         state, memory = self._state, self._memory
         own_bytes = device.ledger.leaving_bytes((self._model,))
-        free = 0 if device.in_safe_mode else device.ledger.free_bytes + own_bytes
+        room_bytes = device.ledger.free_bytes + min(own_bytes, self._planned_bytes(device))
+        free = 0 if device.in_safe_mode else room_bytes
         steps = self._all_steps(device)
         found = allowed(
             plans(state, self._model, self._size, room_after(steps, free), device), steps
@@ -225,6 +241,16 @@ class Placing:
             if option is not None:
                 coming = max(0, plan.weights_bytes - own_bytes)
                 yield _placed(option, plan, self._cost_s(device, plan, option, coming))
+
+    def _planned_bytes(self, device: Device) -> int:
+        """What the model should take as it is placed. What it takes beyond that, it would take
+        on another rung, too: then a bit more is streamed, else a plan that fits exactly would be
+        made again and again."""
+        slot = device.slots.get(self._model)
+        if slot is None or slot.state is not SlotState.READY:
+            return device.ledger.leaving_bytes((self._model,))
+        here = slot.placement
+        return plan_here(self._state, self._model, self._size, here, device).weights_bytes
 
     def _cost_s(self, device: Device, plan: Plan, option: Option, coming_bytes: int) -> float:
         state = self._state

@@ -326,6 +326,14 @@ def plan_here(state: State, model: str, size: Size, placement: Placement, device
     return plan_of(question_for(state, model, size, 0, device), placement)
 
 
+def is_within_cap(state: State, model: str, size: Size, placement: Placement) -> bool:
+    """Whether a model that is placed so takes no more, with such a job, than its settings say."""
+    cap = state.models[model].facts.memory.max_vram_bytes
+    if not cap or not has_ladder(state, model):
+        return True
+    return plan_of(question_for(state, model, size, 0), placement).needed_bytes <= cap
+
+
 def working_bytes(state: State, job: Job, together: int, placement: Placement) -> int:
     """Bytes that so many such jobs need beside the weights of a model that is placed so."""
     if placement == RESIDENT or not has_ladder(state, job.model):

@@ -9,7 +9,7 @@ from workshop_gpu.conductor.looked import look_at
 from workshop_gpu.conductor.orders import Order, Run
 from workshop_gpu.conductor.placement import best
 from workshop_gpu.conductor.placing import Placing
-from workshop_gpu.conductor.planning import size_of, working_bytes
+from workshop_gpu.conductor.planning import is_within_cap, kept_free_bytes, size_of, working_bytes
 from workshop_gpu.conductor.records import Activity, Device, Job
 from workshop_gpu.conductor.room import Claim
 from workshop_gpu.conductor.shapes import first_like
@@ -101,12 +101,20 @@ def _batch(look: Look, job: Job, device: Device) -> tuple[Job, ...]:
         together_s = state.run_s(job, size)
         return None if together_s is None else together_s / size
 
-    free = look_at(state, device).free_bytes
     size = best_size(min(limit, len(others) + 1), each_s)
-    placement = device.slots[job.model].placement
-    while size > 1 and working_bytes(state, job, size, placement) > free:
+    while size > 1 and not _has_room(look, job, size, device):
         size -= 1
     return (job, *others[: size - 1])
+
+
+def _has_room(look: Look, job: Job, together: int, device: Device) -> bool:
+    """Whether so many such jobs can be drawn together as the model is placed, within what its
+    settings let it take and leave free."""
+    state, placement = look.state, device.slots[job.model].placement
+    room_bytes = look_at(state, device).free_bytes - kept_free_bytes(state, job.model)
+    if working_bytes(state, job, together, placement) > room_bytes:
+        return False
+    return is_within_cap(state, job.model, size_of(job, together), placement)
 
 
 def _before_all(look: Look, job: Job) -> list[str]:
