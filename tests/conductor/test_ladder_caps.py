@@ -84,13 +84,6 @@ def test_a_ready_model_whose_picture_would_take_too_much_waits_for_the_lane_that
     made.settle()
 
 
-def test_a_picture_that_no_rung_draws_within_the_cap_is_refused_with_what_would_do() -> None:
-    made = drawn_once(MemorySettings(max_vram_bytes=5 * GB))
-    report = made.refused(made.job_submitted("large", pixels=16 * MEGAPIXEL))
-    assert report.facts["field"] == "max_vram_gb"
-    assert isinstance(report.facts["least_bytes"], int)
-
-
 @pytest.mark.parametrize("memory", [MemorySettings(), MemorySettings(min_free_bytes=4 * GB)])
 def test_weights_a_little_larger_than_planned_do_not_keep_a_job_waiting(
     memory: MemorySettings,

@@ -210,14 +210,14 @@ class Changes:
                 ledger.set_weights(model, size_bytes)
         slot.state, slot.since_s = SlotState.LOADING, now
         slot.placement = slot.asked = placement
+        slot.memory = self.state.models[model].facts.memory
         slot.done_bytes, slot.total_bytes, slot.bytes_per_s = 0, size_bytes, 0.0
         device.begin(Activity.LOADING, model, now)
         device.loads_suspect = self.state.models[model].is_suspect
         lend(self.state, slot, moves=True)
         self.touch(device)
         self.state.copies_changed(model)
-        most_bytes = self.state.models[model].facts.memory.max_vram_bytes
-        self.effects.append(LoadModel(device.name, model, placement, most_bytes))
+        self.effects.append(LoadModel(device.name, model, placement, slot.memory.max_vram_bytes))
 
     def evict(self, device: Device, model: str, because: str, room_for: str, now: float) -> None:
         """The device is told to drop the model; from here on nothing can use the slot, and its

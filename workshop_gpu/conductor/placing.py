@@ -206,6 +206,8 @@ class Placing:
         rungs = rungs_for(self._memory, self._size.placement)
         if not self._in_manner(here) or not self._within_cap(slot):
             return False
+        if slot.memory != self._memory and not self._placed_so_now(device, slot):
+            return False
         if here == RESIDENT and rungs is PLANNED and not steps:
             return True
         plan = plan_here(self._state, self._model, self._size, here, device)
@@ -218,6 +220,12 @@ class Placing:
         )
         return alike and bool(allowed([plan], steps))
 
+    def _placed_so_now(self, device: Device, slot: Slot) -> bool:
+        """Whether a rung comes to this very placement under the settings as they are now: they
+        are others than those under which it was ordered."""
+        now = self._plans(device)
+        return any(each.placement in (slot.placement, slot.asked) for each in now)
+
     def _in_manner(self, placement: Placement) -> bool:
         """Whether a picture that the job repeats comes out the same so."""
         return self._size.manner in ("", placement.manner)
@@ -226,31 +234,35 @@ class Placing:
         """Each rung for which there is room, or could be. As few bytes are streamed as what is
         free asks for; others leave only where a rung has no room at all without that. In safe
         mode the lowest come first, with as little on the device as can be."""
-        state, memory = self._state, self._memory
         own_bytes = device.ledger.leaving_bytes((self._model,))
-        room_bytes = device.ledger.free_bytes + min(own_bytes, self._planned_bytes(device))
-        free = 0 if device.in_safe_mode else room_bytes
-        steps = self._all_steps(device)
-        found = allowed(
-            plans(state, self._model, self._size, room_after(steps, free), device), steps
-        )
+        found, most_bytes = self._plans(device), self._memory.max_vram_bytes
         for plan in lowest_first(found) if device.in_safe_mode else found:
-            if memory.max_vram_bytes and plan.needed_bytes > memory.max_vram_bytes:
+            if most_bytes and plan.needed_bytes > most_bytes:
                 continue
             option = ask(self._coming_bytes(device, plan))
             if option is not None:
                 coming = max(0, plan.weights_bytes - own_bytes)
                 yield _placed(option, plan, self._cost_s(device, plan, option, coming))
 
+    def _plans(self, device: Device) -> tuple[Plan, ...]:
+        """The rungs that it may take there, for the room that is free or its own."""
+        free = 0
+        if not device.in_safe_mode:
+            free = device.ledger.free_bytes + self._planned_bytes(device)
+        steps = self._all_steps(device)
+        found = plans(self._state, self._model, self._size, room_after(steps, free), device)
+        return allowed(found, steps)
+
     def _planned_bytes(self, device: Device) -> int:
-        """What the model should take as it is placed. What it takes beyond that, it would take
-        on another rung, too: then a bit more is streamed, else a plan that fits exactly would be
-        made again and again."""
-        slot = device.slots.get(self._model)
-        if slot is None or slot.state is not SlotState.READY:
-            return device.ledger.leaving_bytes((self._model,))
-        here = slot.placement
-        return plan_here(self._state, self._model, self._size, here, device).weights_bytes
+        """What the model has there, as far as its plan said so. What it takes beyond that, it
+        would take on another rung, too: then a bit more is streamed, else a plan that fits exactly
+        would be made again and again."""
+        own_bytes = device.ledger.leaving_bytes((self._model,))
+        if not device.has(self._model, SlotState.READY):
+            return own_bytes
+        here = device.slots[self._model].placement
+        plan = plan_here(self._state, self._model, self._size, here, device)
+        return min(own_bytes, plan.weights_bytes)
 
     def _cost_s(self, device: Device, plan: Plan, option: Option, coming_bytes: int) -> float:
         state = self._state

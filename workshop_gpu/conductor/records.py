@@ -14,6 +14,7 @@ from workshop_gpu.conductor.holds import Hold, Holds
 from workshop_gpu.conductor.lanes import Lanes
 from workshop_gpu.conductor.ledger import Ledger
 from workshop_gpu.conductor.looked import Looked
+from workshop_gpu.conductor.memory_settings import AUTOMATIC, MemorySettings
 from workshop_gpu.conductor.planner import Step
 from workshop_gpu.conductor.policy import Policy
 from workshop_gpu.conductor.queue import Key, Queue
@@ -152,6 +153,8 @@ class Slot:
     """Where its weights are, or will be once it is loaded."""
     asked: Placement = RESIDENT
     """The one that was ordered last: a worker leaves out what the model cannot do."""
+    memory: MemorySettings = AUTOMATIC
+    """The settings under which that was ordered."""
     moves: int = 0
     """How often it was placed otherwise since it drew last."""
     drawn: tuple[int, int, int] | None = None
