@@ -62,6 +62,17 @@ def test_the_text_encoders_of_a_model_with_a_swap_device_live_there() -> None:
     assert made.free_gb("gpu1") == free_gb + ENCODERS_GB
 
 
+def test_a_model_that_fits_has_nothing_on_its_swap_device() -> None:
+    """Its text encoders take as long to come there as to its own device."""
+    made = room(gb=80)
+    for _ in range(3):
+        drawn(made)
+        assert made.slot("large").placement == "everything on the GPU"
+        assert lent_gb(made) == 0
+        made.later(20.0)
+        assert not made.orders
+
+
 def test_encoders_that_two_models_share_count_once_there() -> None:
     """By what their loads have told; the second time their room need not be there twice."""
     shared = (events.PartBytes("t5", 10 * GB),)

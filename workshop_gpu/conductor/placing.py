@@ -6,14 +6,14 @@ of those who leave for it. A model that is ready is placed otherwise only where 
 better, or where its job has no room as it is.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 
 import msgspec
 
 from workshop_gpu.conductor.ladder import PLANNED, Streams
 from workshop_gpu.conductor.placement import Option, best
-from workshop_gpu.conductor.planner import Plan, Step, allowed, lowest_first, room_after
+from workshop_gpu.conductor.planner import AS_FAST, Plan, Step, allowed, lowest_first, room_after
 from workshop_gpu.conductor.planning import (
     Size,
     has_rung_on,
@@ -110,7 +110,7 @@ class Placing:
         if ask(self.fewest_bytes) is None:
             return None
         ways = self._ways(device, ask)
-        return next(ways, None) if device.in_safe_mode else best(ways)
+        return next(ways, None) if device.in_safe_mode else _best_of(ways)
 
     def run(self, device: Device, ask: Ask) -> Option | None:
         """The best way to run the job on a device where the model is ready: as it is placed, or
@@ -133,17 +133,17 @@ class Placing:
         if not moves:
             named = bool(self._size.placement or self._size.manner)
             return as_it_is if device.can_transfer and not named else None
-        ways = list(self._ways(device, ask))
-        ways = [each for each in ways if each.placement not in (here, slot.asked)]
-        if as_it_is is not None and left:
-            plan = plan_here(self._state, self._model, self._size, here, device)
-            cost_s = self._cost_s(device, plan, as_it_is, 0) / _CLEARLY
-            ways.append(_placed(as_it_is, plan, cost_s))
-        return best(ways)
+        ways = self._ways(device, ask)
+        other = _best_of(each for each in ways if each.placement not in (here, slot.asked))
+        if as_it_is is None or not left:
+            return other
+        plan = plan_here(self._state, self._model, self._size, here, device)
+        cost_s = self._cost_s(device, plan, as_it_is, 0) / _CLEARLY
+        return best(each for each in (other, _placed(as_it_is, plan, cost_s)) if each is not None)
 
     def alone(self, device: Device, ask: Ask) -> Option | None:
         """The best way to place a model that is ready so that it has nothing on other devices."""
-        return best(each for each in self._ways(device, ask) if not each.placement.source)
+        return _best_of(each for each in self._ways(device, ask) if not each.placement.source)
 
     def climb(self, device: Device, ask: Ask) -> Option | None:
         """The best way to place an idle model, where that is clearly better than it is now."""
@@ -242,7 +242,16 @@ class Placing:
             option = ask(self._coming_bytes(device, plan))
             if option is not None:
                 coming = max(0, plan.weights_bytes - own_bytes)
+                coming += self._coming_elsewhere_bytes(device, plan)
                 yield _placed(option, plan, self._cost_s(device, plan, option, coming))
+
+    def _coming_elsewhere_bytes(self, device: Device, plan: Plan) -> int:
+        """What has to come to the plan's source. What others have there does not count: else a
+        rung that needs it would look better than one where all of the model is on its device."""
+        source = self._state.devices.get(plan.placement.source)
+        if source is None:
+            return 0
+        return max(0, plan.elsewhere_bytes - source.ledger.lent_bytes(device.name, self._model))
 
     def _plans(self, device: Device) -> tuple[Plan, ...]:
         """The rungs that it may take there, for the room that is free or its own."""
@@ -275,6 +284,22 @@ class Placing:
             for victim in option.victims
         )
         return jobs * plan.job_s + coming_bytes / bus + back_s
+
+
+def _best_of(ways: Iterable[Option]) -> Option | None:
+    """The best of these; where a model fits as a whole, that, unless it is slower by more than can
+    be told: then nothing of it is hooked."""
+    found = list(ways)
+    first = best(found)
+    whole = next((each for each in found if each.placement == RESIDENT), None)
+    if first is None or whole is None:
+        return first
+    takes_no_more = (whole.wanted, whole.busy, whole.victim_bytes) <= (
+        first.wanted,
+        first.busy,
+        first.victim_bytes,
+    )
+    return whole if takes_no_more and whole.cost_s <= first.cost_s * AS_FAST else first
 
 
 def _at(option: Option | None, placement: Placement) -> Option | None:

@@ -31,8 +31,8 @@ _CPU_ENCODE_S_PER_BYTE = 1e-9
 # Tiles overlap by a quarter, so decoding costs more: about half a denoising step.
 _TILED_STEPS = 0.5
 _SLICED_FACTOR = 1.3
-# Where two plans are as fast as the measurements can tell, the one that is higher up is taken.
-_AS_FAST = 1.02
+AS_FAST = 1.02
+"""Where two plans are as fast as the measurements can tell, the one that is higher up is taken."""
 _CLEARLY_LESS = 0.97
 _WHOLE = tuple(rung for rung in RUNGS if rung.streams is Streams.ALL)
 
@@ -134,7 +134,7 @@ def best(plans: Iterable[Plan]) -> Plan | None:
     if not exact:
         return None
     fastest_s = min(plan.job_s for plan in exact)
-    return next(plan for plan in exact if plan.job_s <= fastest_s * _AS_FAST)
+    return next(plan for plan in exact if plan.job_s <= fastest_s * AS_FAST)
 
 
 def least(plans: Iterable[Plan]) -> Plan | None:
