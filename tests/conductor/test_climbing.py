@@ -42,7 +42,10 @@ def test_an_idle_model_climbs_once_there_is_room_and_it_has_rested() -> None:
 def test_a_job_that_waited_for_its_weights_says_nothing_of_how_fast_others_are() -> None:
     """Else a model that began on a low rung would stay there for ever."""
     made = narrow_and_idle()
-    rungs = {rung.rung: rung for rung in made.conductor.plan("large", Size(MEGAPIXEL, 1, 28)).rungs}
+    rungs = {
+        rung.rung: rung
+        for rung in made.conductor.plan("large", Size(MEGAPIXEL, 1, 28), made.now).rungs
+    }
     assert (rungs["resident"].chosen, rungs["resident"].basis) == (True, "guess")
     assert rungs["resident"].expected_s < 10
     made.submit("large")
@@ -55,7 +58,7 @@ def test_one_that_computed_for_long_is_as_slow_elsewhere() -> None:
     loaded(made)
     made.take_order("gpu0", "run")
     made.finish(job, 200.0)
-    rungs = made.conductor.plan("large", Size(MEGAPIXEL, 1, 28)).rungs
+    rungs = made.conductor.plan("large", Size(MEGAPIXEL, 1, 28), made.now).rungs
     assert min(rung.expected_s for rung in rungs) == pytest.approx(200.0)
 
 

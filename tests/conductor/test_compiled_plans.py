@@ -45,7 +45,7 @@ def compiled_and_drawn() -> Stage:
 
 
 def explained(made: Stage) -> PlanView:
-    return made.conductor.plan("large", Size(MEGAPIXEL, 1, 28))
+    return made.conductor.plan("large", Size(MEGAPIXEL, 1, 28), made.now)
 
 
 def rungs(view: PlanView) -> dict[str, RungView]:
@@ -77,7 +77,7 @@ def test_it_says_whether_blocks_are_compiled_and_reckons_so() -> None:
 def test_with_a_lora_a_job_is_reckoned_as_it_is_drawn_without_compiled_blocks() -> None:
     made = compiled_and_drawn()
     lora = Size(MEGAPIXEL, 1, 28, beside_bytes=GB // 10)
-    resident = made.conductor.plan("large", lora).rungs[0]
+    resident = made.conductor.plan("large", lora, made.now).rungs[0]
     assert (resident.expected_s, resident.compiled) == (PLAIN_S, False)
     for beside_bytes, run_s in ((0, COMPILED_S), (GB // 10, PLAIN_S)):
         made = compiled_and_drawn()

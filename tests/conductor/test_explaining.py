@@ -3,11 +3,11 @@
 import msgspec
 import pytest
 
-from tests.conductor.laddered import laddered, loaded
+from tests.conductor.laddered import laddered, loaded, ordered
 from tests.conductor.staging import GB, MEGAPIXEL, Stage, stage
 from workshop_gpu.client.plans import PlanTable
 from workshop_gpu.conductor import events
-from workshop_gpu.conductor.errors import DeviceUnknown, ModelUnknown
+from workshop_gpu.conductor.errors import DeviceUnknown, ModelUnknown, WorkshopError
 from workshop_gpu.conductor.explaining import PlanView
 from workshop_gpu.conductor.memory_settings import MemorySettings
 from workshop_gpu.conductor.planning import Size
@@ -15,7 +15,7 @@ from workshop_gpu.conductor.policy import Policy
 
 
 def explained(made: Stage, model: str = "large", side: int = 1024) -> PlanView:
-    return made.conductor.plan(model, Size(side * side, 1, 28))
+    return made.conductor.plan(model, Size(side * side, 1, 28), made.now)
 
 
 def test_each_rung_has_its_numbers_and_one_is_chosen() -> None:
@@ -37,6 +37,59 @@ def test_the_rung_that_is_chosen_is_the_one_that_is_loaded() -> None:
     loaded(made)
     made.answer()
     assert explained(made).placement == chosen.words
+
+
+@pytest.mark.parametrize("gb", [14, 16, 20, 24, 28, 33])
+@pytest.mark.parametrize(
+    ("idle", "model"), [("large", "middle"), ("large", "small"), ("middle", "large")]
+)
+def test_beside_an_idle_model_it_tells_what_is_done_and_who_leaves_for_it(
+    idle: str, model: str, gb: float
+) -> None:
+    made = stage(laddered("large"), laddered("middle"), laddered("small"), gb=gb)
+    made.submit(idle)
+    loaded(made)
+    made.answer()
+    made.later(60.0)
+    while made.order():
+        loaded(made)
+    chosen = PlanTable(explained(made, model)).chosen
+    assert chosen is not None
+    made.submit(model)
+    leaves = made.order() == f"evict {idle}"
+    assert chosen.why.startswith("chosen: the fastest that fits")
+    assert (f"after {idle} leaves" in chosen.why) == leaves
+    assert ("s to come back" in chosen.why) == leaves
+    if leaves:
+        made.answer()
+    assert chosen.streamed_bytes == ordered(made).streamed_bytes
+    loaded(made)
+    assert made.slot(model).bytes == chosen.weights_bytes
+
+
+@pytest.mark.parametrize("name", ["large", "middle", "small", "blockless"])
+def test_on_an_empty_card_it_tells_what_is_loaded(name: str) -> None:
+    """Also where another rung would draw faster, and its way there takes longer than that saves."""
+    told = 0
+    for half_gb in range(8, 64, 3):
+        for memory in (MemorySettings(), MemorySettings(prefetch=2, min_free_bytes=GB // 2)):
+            made = stage(laddered(name, memory=memory), gb=half_gb / 2)
+            try:
+                view = explained(made, name)
+            except WorkshopError:
+                continue
+            chosen = PlanTable(view).chosen
+            if chosen is None:
+                continue
+            for rung in view.rungs:
+                if rung.why == "fits, and is no faster":
+                    assert rung.expected_s >= chosen.expected_s
+            made.submit(name)
+            assert ordered(made).streamed_bytes == chosen.streamed_bytes
+            loaded(made)
+            assert made.slot(name).bytes == chosen.weights_bytes
+            told += 1
+    assert told > 10
 
 
 def test_its_own_weights_are_not_in_its_way() -> None:
@@ -73,7 +126,7 @@ def test_it_says_who_named_the_rung_that_is_taken(
     made = stage(laddered(memory=MemorySettings(placement=catalogue)))
     if policy:
         made.tell(events.PolicyChanged(Policy(placements={"large": policy})))
-    view = made.conductor.plan("large", Size(MEGAPIXEL, 1, 28, job))
+    view = made.conductor.plan("large", Size(MEGAPIXEL, 1, 28, job), made.now)
     assert [(each.rung, each.why) for each in view.rungs if each.chosen] == [(rung, why)]
 
 
@@ -133,7 +186,7 @@ def test_unknown_models_and_devices_are_refused() -> None:
     with pytest.raises(ModelUnknown):
         explained(made, "nothing")
     with pytest.raises(DeviceUnknown):
-        made.conductor.plan("large", Size(MEGAPIXEL, 1, 28), "gpu9")
+        made.conductor.plan("large", Size(MEGAPIXEL, 1, 28), made.now, "gpu9")
 
 
 def test_it_is_a_table_for_people() -> None:

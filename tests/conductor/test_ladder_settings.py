@@ -374,7 +374,7 @@ def test_what_is_streamed_in_any_case_is_refused_beside_a_rung_that_streams_noth
         assert 'virtual_vram_gb of "large": 8.0 GB' in refusal.message
         assert f'"{rung}" streams nothing' in refusal.message
         assert "staged-streamed" in refusal.message
-    why = {each.rung: each.why for each in made.conductor.plan("large", TYPICAL).rungs}
+    why = {each.rung: each.why for each in made.conductor.plan("large", TYPICAL, made.now).rungs}
     assert "virtual_vram_gb" in why["resident"]
 
 

@@ -121,7 +121,7 @@ def test_what_others_have_there_gives_no_room_to_stream_from_there() -> None:
     made.foreign(14.0, "gpu0")
     left_gb = made.free_gb("gpu1")
     made.tell(events.CatalogueChanged((laddered(memory=BY_NAME), laddered("twin", memory=streams))))
-    plan = made.conductor.plan("twin", Size(MEGAPIXEL, 1, 28), "gpu0")
+    plan = made.conductor.plan("twin", Size(MEGAPIXEL, 1, 28), made.now, "gpu0")
     rungs = {rung.rung: rung for rung in plan.rungs}
     assert left_gb - 0.5 < rungs["swap-streamed"].elsewhere_bytes / GB <= left_gb
     assert rungs["swap-streamed"].why.endswith("are missing")
@@ -157,7 +157,7 @@ def test_where_it_has_no_room_the_weights_come_from_the_host() -> None:
     made.foreign(70.0, "gpu1")
     made.foreign(20.0, "gpu1")
     made.foreign(72.0, "gpu1")
-    plan = made.conductor.plan("large", Size(MEGAPIXEL, 1, 28), "gpu0")
+    plan = made.conductor.plan("large", Size(MEGAPIXEL, 1, 28), made.now, "gpu0")
     why = {rung.rung: rung.why for rung in plan.rungs}
     assert why["swap-encoders"].endswith("are missing on gpu1")
     made.submit("large")
@@ -417,18 +417,20 @@ def test_a_swap_device_that_cannot_be_one_is_refused(
 
 def test_the_plan_lists_what_another_gpu_could_do() -> None:
     made = room(MemorySettings())
-    plan = made.conductor.plan("large", Size(MEGAPIXEL, 1, 28), "gpu0")
+    plan = made.conductor.plan("large", Size(MEGAPIXEL, 1, 28), made.now, "gpu0")
     rungs = {rung.rung: rung for rung in plan.rungs}
     assert rungs["swap-encoders"].elsewhere_bytes == ENCODERS_GB * GB
     assert 'swap_device = "gpu1"' in rungs["swap-encoders"].why
     assert not rungs["swap-encoders"].chosen
     alone = stage(laddered())
-    named = {rung.rung for rung in alone.conductor.plan("large", Size(MEGAPIXEL, 1, 28)).rungs}
+    named = {
+        rung.rung for rung in alone.conductor.plan("large", Size(MEGAPIXEL, 1, 28), alone.now).rungs
+    }
     assert not {name for name in named if name.startswith("swap-")}
 
     made = room()
     rungs = {
         rung.rung: rung
-        for rung in made.conductor.plan("large", Size(MEGAPIXEL, 1, 28), "gpu0").rungs
+        for rung in made.conductor.plan("large", Size(MEGAPIXEL, 1, 28), made.now, "gpu0").rungs
     }
     assert rungs["swap-encoders"].chosen

@@ -30,7 +30,8 @@ class PlanTable:
 
     @property
     def chosen(self) -> RungView | None:
-        """The rung that would be taken now; None where something else has to leave first."""
+        """The rung that would be taken now, after idle models have left where its `why` names some;
+        None where there is no room even then."""
         return next((rung for rung in self.plan.rungs if rung.chosen), None)
 
     @property

@@ -201,9 +201,9 @@ class Conductor:
         """One that waits or was granted. Raises ReservationUnknown or ReservationEnded."""
         return reservation_view(self._state, living(self._state, reservation, now), now)
 
-    def plan(self, model: str, size: Size, device: str | None = None) -> PlanView:
+    def plan(self, model: str, size: Size, now: float, device: str | None = None) -> PlanView:
         """What the planner thinks of each rung; see `explaining.py` for what it raises."""
-        return explain(self._state, model, size, device)
+        return explain(self._state, now, model, size, device)
 
     def hold(self, hold: str, now: float) -> HoldView:
         """A living hold. Raises HoldUnknown or HoldEnded."""

@@ -1,15 +1,18 @@
 """What the planner thinks of each rung for a model and a size, with its reasons."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from workshop_gpu.conductor.admission import check_offered, usable_devices, why_no_device
 from workshop_gpu.conductor.compiled import Blocks, blocks_of
 from workshop_gpu.conductor.errors import DeviceUnknown, NoDevice, gigabytes
+from workshop_gpu.conductor.eviction import Standing
 from workshop_gpu.conductor.ladder import AUTO, RUNGS, streams_nothing
 from workshop_gpu.conductor.memory_rules import check_memory
-from workshop_gpu.conductor.planner import Plan, Question, best, plan_all, speeds_in
+from workshop_gpu.conductor.placement import Option
+from workshop_gpu.conductor.placing import Placing, leaving_s
+from workshop_gpu.conductor.planner import Plan, Question, plan_all, plan_of, speeds_in
 from workshop_gpu.conductor.planning import (
     Size,
     has_ladder,
@@ -19,19 +22,21 @@ from workshop_gpu.conductor.planning import (
     rungs_for,
 )
 from workshop_gpu.conductor.records import Device, State
+from workshop_gpu.conductor.room import Claim, Room
 from workshop_gpu.conductor.rungs import RESIDENT, SLICED, TILED, Placement
 from workshop_gpu.conductor.states import SlotState
 from workshop_gpu.conductor.stepping import words_of
 
 _NEARLY_ALL = 0.9
+_WITH_ITS_WAY = ", the way there counted"
 
 
 class RungView(msgspec.Struct, frozen=True):
     """One rung. `expected_s` are seconds for a job once the model is placed; `exact`: it draws the
     same picture as everything on the GPU, to the last bit. `basis`: whether the seconds are
     "measured" on this very rung, "reckoned" from what was measured otherwise, or a "guess".
-    `compiled`: whether they are those with compiled blocks. `why`: in words, why it is chosen, or
-    is not."""
+    `compiled`: whether they are those with compiled blocks. `chosen`: the next job would be drawn
+    on it; `why`: in words, why it is chosen, or is not, and who would leave for it."""
 
     rung: str
     words: str
@@ -50,10 +55,10 @@ class RungView(msgspec.Struct, frozen=True):
 
 
 class PlanView(msgspec.Struct, frozen=True):
-    """All rungs on one GPU, from best to slowest. `room_bytes` is what a plan may take now;
-    `placement` where the model is ("": it is not there). `warning`: where hardly anything would be
-    left. `notes`: what the model cannot do, and which numbers are guesses. `blocks`: whether the
-    denoiser's are compiled."""
+    """All rungs on one GPU, from best to slowest. `room_bytes` is what a plan may take now
+    if nobody leaves; `placement` where the model is ("": it is not there). `warning`: where hardly
+    anything would be left. `notes`: what the model cannot do, and which numbers are guesses.
+    `blocks`: whether the denoiser's are compiled."""
 
     model: str
     device: str
@@ -92,15 +97,18 @@ class _Known(msgspec.Struct, frozen=True):
         return "reckoned" if step and self.bus and placement.exact else "guess"
 
 
-def explain(state: State, model: str, size: Size, device_name: str | None = None) -> PlanView:
+def explain(
+    state: State, now: float, model: str, size: Size, device_name: str | None = None
+) -> PlanView:
     """Raises ModelUnknown, ModelDisabled, ModelUnavailable, DeviceUnknown, NoDevice or
     InvalidPlacement."""
     check_offered(state, model)
     check_memory(state, model, size)
     device = _device(state, model, device_name)
     slot = device.slots.get(model)
-    ready = slot is not None and slot.state is SlotState.READY
-    own_bytes = device.ledger.leaving_bytes((model,)) if ready else 0
+    ready = device.has(model, SlotState.READY)
+    there = device.has(model, SlotState.READY, SlotState.LOADING)
+    own_bytes = device.ledger.leaving_bytes((model,)) if there else 0
     question = question_for(state, model, size, device.ledger.free_bytes + own_bytes, device)
     if not question.source:
         question = _with_neighbour(state, model, size, device, question)
@@ -108,7 +116,11 @@ def explain(state: State, model: str, size: Size, device_name: str | None = None
     ladder = has_ladder(state, model)
     allowed = rungs_for(state.models[model].facts.memory, size.placement) if ladder else whole
     plans = plan_all(question, RUNGS if ladder else whole)
-    chosen = best(plan for plan in plans if plan.rung in allowed)
+    option = _option(state, now, model, size, device)
+    chosen = None
+    if option is not None:
+        chosen = _plan_taken(question, [plan for plan in plans if plan.rung in allowed], option)
+        plans = tuple(chosen if plan.rung is chosen.rung else plan for plan in plans)
     known = _Known(
         question,
         frozenset(
@@ -120,6 +132,10 @@ def explain(state: State, model: str, size: Size, device_name: str | None = None
     )
     plans = tuple(plan for plan in plans if plan.placement.source or not plan.rung.swaps)
     why = _why_chosen(state, model, size)
+    if any(plan.rung in allowed and _looks_faster(plan, chosen) for plan in plans):
+        why += _WITH_ITS_WAY
+    if option is not None and option.victims:
+        why += _after(option.victims, leaving_s(state, device, option.victims))
     views = tuple(_view(plan, chosen, plan.rung in allowed, known, why) for plan in plans)
     return PlanView(
         model,
@@ -134,6 +150,42 @@ def explain(state: State, model: str, size: Size, device_name: str | None = None
         tuple(_notes(question, known)) if ladder else (),
         blocks_of(state, model, device),
     )
+
+
+def _option(state: State, now: float, model: str, size: Size, device: Device) -> Option | None:
+    """What the next job would get, of nobody in particular: for it leaves what nobody waits for.
+    Once that has left there is more room than was asked for, so it is looked again."""
+    claim, room = Claim(model, None, None), Room(state, now)
+
+    def look(freed_bytes: int, worst: Standing) -> Option | None:
+        def ask(needed_bytes: int) -> Option | None:
+            return room.option(device, claim, needed_bytes - freed_bytes, worst)
+
+        placing = Placing(state, now, model, size, freed_bytes=freed_bytes)
+        there = device.has(model, SlotState.READY, SlotState.LOADING)
+        return placing.run(device, ask) if there else placing.load(device, ask)
+
+    first = look(0, Standing.AWAITED)
+    if first is None or not first.victims:
+        return first
+    parts = state.estimates.parts(state.models[model].facts)
+    then = look(device.ledger.leaving_bytes(first.victims, parts), Standing.NOBODY)
+    return msgspec.structs.replace(then or first, victims=first.victims)
+
+
+def _plan_taken(question: Question, plans: Sequence[Plan], option: Option) -> Plan:
+    """The plan of that very placement, on the rung on which it stands in the table. A model that
+    is there already may stream other bytes than it would if it came now."""
+    taken = option.placement
+    rungs = [plan.rung for plan in plans if plan.placement == taken]
+    rungs += [plan.rung for plan in plans if plan.placement.kind == taken.kind]
+    return plan_of(question, taken, next(iter(rungs), None))
+
+
+def _after(victims: Sequence[str], back_s: float) -> str:
+    """Who has to leave for it, and what that costs."""
+    leave = "leaves" if len(victims) == 1 else "leave"
+    return f", after {' and '.join(victims)} {leave} ({back_s:.1f} s to come back)"
 
 
 def _with_neighbour(
@@ -211,7 +263,18 @@ def _why_not(plan: Plan, chosen: Plan | None, allowed: bool, question: Question)
         return plan.problem
     if chosen is not None and chosen.placement.exact and not plan.placement.exact:
         return "changes the picture's last bits"
+    if chosen is None:
+        return "fits, and the model cannot be moved just now"
+    if _looks_faster(plan, chosen):
+        return "fits, and is not faster by as much as its way there takes"
     return "fits, and is no faster"
+
+
+def _looks_faster(plan: Plan, chosen: Plan | None) -> bool:
+    """Of the jobs alone, without the seconds until the model is placed so."""
+    if chosen is None or plan.problem or plan.placement.exact < chosen.placement.exact:
+        return False
+    return plan.job_s < chosen.job_s
 
 
 def _notes(question: Question, known: _Known) -> Iterator[str]:

@@ -44,16 +44,23 @@ goes on."""
 
 class Placing:
     """For one model, one size of jobs, and one moment. `steps`: where memory ran out for the job
-    that it is about."""
+    that it is about. `freed_bytes`: what is taken for free, because others are about to leave."""
 
     def __init__(
-        self, state: State, now: float, model: str, size: Size, steps: tuple[Step, ...] = ()
+        self,
+        state: State,
+        now: float,
+        model: str,
+        size: Size,
+        steps: tuple[Step, ...] = (),
+        freed_bytes: int = 0,
     ) -> None:
         self._state = state
         self._now = now
         self._model = model
         self._size = size
         self._steps = steps
+        self._freed_bytes = freed_bytes
         facts, estimates = state.models[model].facts, state.estimates
         self._memory = facts.memory
         self._has_ladder = bool(estimates.roles(facts))
@@ -257,7 +264,7 @@ class Placing:
         """The rungs that it may take there, for the room that is free or its own."""
         free = 0
         if not device.in_safe_mode:
-            free = device.ledger.free_bytes + self._planned_bytes(device)
+            free = device.ledger.free_bytes + self._freed_bytes + self._planned_bytes(device)
         steps = self._all_steps(device)
         found = plans(self._state, self._model, self._size, room_after(steps, free), device)
         return allowed(found, steps)
@@ -279,11 +286,16 @@ class Placing:
         uses = min(slot.uses, _MOST_JOBS) if slot and slot.state is SlotState.READY else 0
         jobs = max(_LEAST_JOBS, uses, state.queue.waiting(self._model))
         bus = device.bus_bytes_per_s or state.estimates.bus_bytes_per_s()
-        back_s = sum(
-            state.estimates.load_guess_s(victim, device.ledger.weights_bytes(victim))
-            for victim in option.victims
-        )
+        back_s = leaving_s(state, device, option.victims)
         return jobs * plan.job_s + coming_bytes / bus + back_s
+
+
+def leaving_s(state: State, device: Device, victims: Iterable[str]) -> float:
+    """What it costs that these leave: the seconds that they take to come back."""
+    return sum(
+        state.estimates.load_guess_s(victim, device.ledger.weights_bytes(victim))
+        for victim in victims
+    )
 
 
 def _best_of(ways: Iterable[Option]) -> Option | None:

@@ -391,7 +391,8 @@ class Runtime:
         self, model: str, width: int, height: int, batch: int, steps: int, device: str | None
     ) -> PlanView:
         """How the model would be placed for such a job. Raises what `explain` does."""
-        return self._conductor.plan(model, Size(width * height, batch, steps), device)
+        size = Size(width * height, batch, steps)
+        return self._conductor.plan(model, size, time.monotonic(), device)
 
     def _reservation(self, reservation: str) -> effects.ReservationView:
         return self._conductor.reservation(reservation, time.monotonic())
