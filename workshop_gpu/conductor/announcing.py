@@ -23,7 +23,7 @@ from workshop_gpu.conductor.effects import (
     Snapshot,
 )
 from workshop_gpu.conductor.forecast import forecast, newcomers, waiting_views
-from workshop_gpu.conductor.reasons import UNFORESEEN, wait_reason, waits_for
+from workshop_gpu.conductor.reasons import wait_reason, waits_for
 from workshop_gpu.conductor.records import Device, Job, Slot, State
 from workshop_gpu.conductor.reservation_views import reservation_view
 from workshop_gpu.conductor.states import JobState, SlotState
@@ -43,6 +43,10 @@ FRONT = 32
 _IN_TURN = 4
 _FIGURES = re.compile(r"\d+(\.\d+)? [GM]B")
 """Bytes in a reason change with each reading of memory: they alone are not told anew."""
+
+
+_FORESEEN = ("", "load")
+"""Of all else that a job may wait for nobody knows how long it lasts."""
 
 
 class Affects(Enum):
@@ -219,7 +223,7 @@ class Announcer:
     ) -> None:
         """Where something about the waiting job is not as it was told last."""
         word, reason = why
-        if word in UNFORESEEN:
+        if word not in _FORESEEN:
             wait_s = None
         told = self._jobs.get(job.request.job)
         if (

@@ -8,7 +8,7 @@ import msgspec
 from workshop_gpu.conductor.batching import best_size
 from workshop_gpu.conductor.effects import JobView
 from workshop_gpu.conductor.lanes import IDLE_S, UNKNOWN_S
-from workshop_gpu.conductor.reasons import UNFORESEEN, waits_for
+from workshop_gpu.conductor.reasons import keeps_out
 from workshop_gpu.conductor.records import Activity, Device, Job, State
 from workshop_gpu.conductor.states import SlotState
 from workshop_gpu.conductor.views import job_view
@@ -61,7 +61,7 @@ def forecast(state: State, jobs: list[Job], now: float, most_lanes: int) -> Fore
             turn = turns[kind] = _turn(state, job)
         in_order.append(turn)
     names = {turn.model for turn in turns.values() if turn.model in state.models}
-    kept_out = {name for name in names if waits_for(state, name) in UNFORESEEN}
+    kept_out = {name for name in names if keeps_out(state, name)}
     play = Play(lanes)
     waits_s: list[float | None] = []
     last_s: float | None = 0.0
@@ -78,7 +78,7 @@ def _newcomer_s(state: State, name: str, play: Play) -> float | None:
     """When a job for the model would start that came now, behind all who wait; None where nobody
     knows, or where none would be accepted."""
     facts = state.models[name].facts
-    if not facts.enabled or facts.problem or waits_for(state, name) in UNFORESEEN:
+    if not facts.enabled or facts.problem or keeps_out(state, name):
         return None
     return play.start_s(Turn(name, state.load_s(name), None))
 

@@ -18,10 +18,6 @@ _MOST_NAMED = 6
 _MOST_DEVICES = 4
 
 
-UNFORESEEN = frozenset({"download", "pause", "device", "reservation", "foreign", "pin", "room"})
-"""Nobody knows when what a job waits for comes, if it is one of these."""
-
-
 def waiting_for(state: State, job: Job) -> str:
     """In a word, what a job waits for: "" (its turn, or nothing), "download", "pause", "device",
     "reservation", "foreign", "pin", "room", "load"."""
@@ -30,6 +26,15 @@ def waiting_for(state: State, job: Job) -> str:
 
 def waits_for(state: State, model: str) -> str:
     """What all jobs that wait for the model wait for."""
+    if kept_out_by := keeps_out(state, model):
+        return kept_out_by
+    if state.has_slot(model, SlotState.READY):
+        return ""
+    return "load" if state.has_slot(model, SlotState.LOADING) else ""
+
+
+def keeps_out(state: State, model: str) -> str:
+    """The same, where nobody knows how long it lasts; else ""."""
     if awaits_download(state, model):
         return "download"
     if state.policy.paused:
@@ -40,11 +45,7 @@ def waits_for(state: State, model: str) -> str:
         return "reservation"
     if model in state.without_room:
         return _who_keeps_room(state, model)
-    if _waits_elsewhere(state, model):
-        return "room"
-    if state.has_slot(model, SlotState.READY):
-        return ""
-    return "load" if state.has_slot(model, SlotState.LOADING) else ""
+    return "room" if _waits_elsewhere(state, model) else ""
 
 
 def _needs_another(state: State, model: str) -> bool:
