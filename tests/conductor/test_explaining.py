@@ -30,6 +30,26 @@ def test_each_rung_has_its_numbers_and_one_is_chosen() -> None:
     assert all(rung.why for rung in view.rungs)
 
 
+@pytest.mark.parametrize(
+    ("memory", "because"),
+    [
+        (MemorySettings(prefetch=16), "17 buffers of 1.0 GB hold all 16.0 GB"),
+        (MemorySettings(swap_space_bytes=17 * GB), "2 buffers of 8.5 GB hold all"),
+    ],
+    ids=["prefetch", "swap space"],
+)
+def test_buffers_that_leave_nothing_to_be_streamed_are_named(
+    memory: MemorySettings, because: str
+) -> None:
+    view = explained(stage(laddered("blockless", memory=memory), gb=18), "blockless")
+    assert not [rung for rung in view.rungs if rung.rung == "streamed"]
+    (note,) = [note for note in view.notes if "its denoiser are left out" in note]
+    assert because in note
+    assert note.endswith("(prefetch, swap_space_gb).")
+    usual = explained(stage(laddered("blockless"), gb=18), "blockless")
+    assert not [note for note in usual.notes if "left out" in note]
+
+
 def test_the_rung_that_is_chosen_is_the_one_that_is_loaded() -> None:
     made = stage(laddered(), gb=24)
     chosen = next(rung for rung in explained(made).rungs if rung.chosen)

@@ -12,7 +12,14 @@ from workshop_gpu.conductor.ladder import AUTO, RUNGS, streams_nothing
 from workshop_gpu.conductor.memory_rules import check_memory
 from workshop_gpu.conductor.placement import Option
 from workshop_gpu.conductor.placing import Placing, leaving_s
-from workshop_gpu.conductor.planner import Plan, Question, plan_all, plan_of, speeds_in
+from workshop_gpu.conductor.planner import (
+    Plan,
+    Question,
+    plan_all,
+    plan_of,
+    speeds_in,
+    why_not_streamed,
+)
 from workshop_gpu.conductor.planning import (
     Size,
     has_ladder,
@@ -23,7 +30,7 @@ from workshop_gpu.conductor.planning import (
 )
 from workshop_gpu.conductor.records import Device, State
 from workshop_gpu.conductor.room import Claim, Room
-from workshop_gpu.conductor.rungs import RESIDENT, SLICED, TILED, Placement
+from workshop_gpu.conductor.rungs import DENOISER, ENCODERS, RESIDENT, SLICED, TILED, Placement
 from workshop_gpu.conductor.states import SlotState
 from workshop_gpu.conductor.stepping import words_of
 
@@ -278,6 +285,9 @@ def _looks_faster(plan: Plan, chosen: Plan | None) -> bool:
 
 
 def _notes(question: Question, known: _Known) -> Iterator[str]:
+    for role, words in ((DENOISER, "its denoiser"), (ENCODERS, "its text encoders")):
+        if why := why_not_streamed(question, role):
+            yield f"Rungs that stream {words} are left out: {why} (prefetch, swap_space_gb)."
     if TILED in question.lacks:
         yield "Its VAE cannot work in tiles, so rungs with tiles are left out."
     if SLICED in question.lacks:

@@ -244,10 +244,19 @@ def _streamed_bytes(question: Question, rung: Rung) -> int:
 
 def _worth_streaming(question: Question, role: str) -> bool:
     """Whether it wins room, and no layer is larger than what a buffer may take."""
+    return bool(_role(question.roles, role).blocks_bytes) and not why_not_streamed(question, role)
+
+
+def why_not_streamed(question: Question, role: str) -> str:
+    """In words, what the settings of the buffers have against streaming the role's blocks."""
     found, size = _role(question.roles, role), question.buffer_bytes
     if 0 < size < found.layer_bytes:
-        return False
-    return found.streamable_bytes(size) > question.buffers * found.unit_bytes(size)
+        return f"a layer takes {gigabytes(found.layer_bytes)} and a buffer {gigabytes(size)}"
+    streamed, unit = found.streamable_bytes(size), found.unit_bytes(size)
+    if not streamed or streamed > question.buffers * unit:
+        return ""
+    buffers = f"{question.buffers} buffers of {gigabytes(unit)}"
+    return f"{buffers} hold all {gigabytes(streamed)} that would be streamed"
 
 
 def _role(roles: Iterable[RoleBytes], role: str) -> RoleBytes:
