@@ -36,7 +36,8 @@ def second(bench: Bench) -> None:
     roles = {role.role: role for role in model.roles}
     for name, placement in _placements(sum(roles[DENOISER].blocks_bytes)):
         model = placed(worker, bench, name, placement)
-        bench.add(shown(f"{name}, on the second card", model.elsewhere_bytes / 1e9, "GB"))
+        there_gb = worker.elsewhere_bytes.get(SECOND, 0) / 1e9
+        bench.add(shown(f"{name}, on the second card", there_gb, "GB"))
         judged = from_second if placement.source else limits
         judged.judge(bench, name, model, drawn(worker, bench, model))
 

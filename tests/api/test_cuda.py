@@ -10,6 +10,7 @@ from PIL import Image, ImageChops
 from tests.api.kernels import RunningKernel
 from tests.api.people import Person
 from tests.serverprocess import ServerProcess
+from tests.worker.worker_host import FIRST_CARD
 from workshop_gpu.catalogue.shipped import ASSETS
 from workshop_gpu.host import gpu_readings
 
@@ -24,7 +25,10 @@ CASES = [("shapes", 20, 3.0), ("shapes-dit", 20, 3.0), ("shapes-dit-turbo", 4, 1
 
 @pytest.fixture(scope="module")
 def card():
-    with ServerProcess(devices=("cuda:0",)) as process, Person(process, "ann") as somebody:
+    with (
+        ServerProcess(devices=(f"cuda:{FIRST_CARD}",)) as process,
+        Person(process, "ann") as somebody,
+    ):
         yield somebody
 
 

@@ -17,6 +17,7 @@ from tests.api.people import Person
 from tests.faults.pictures import Pixels, pixels
 from tests.serverprocess import ROOT, ServerProcess
 from tests.worker.test_worker_gpu import MEBIBYTE, crowded_card
+from tests.worker.worker_host import FIRST_CARD
 from workshop_gpu.client.images import read_metadata
 
 pytestmark = pytest.mark.gpu
@@ -42,7 +43,7 @@ def server() -> Iterator[ServerProcess]:
         pytest.skip("this machine has no CUDA card")
     path = [str(POINTS), str(ROOT), os.environ.get("PYTHONPATH", "")]
     env = {"PYTHONPATH": os.pathsep.join(filter(None, path))}
-    process = ServerProcess(("cuda:0",), ARGS, env=env)
+    process = ServerProcess((f"cuda:{FIRST_CARD}",), ARGS, env=env)
     file = process.folder / "models.toml"
     file.write_text(MODELS)
     process.write_config(f"c.WorkshopGPU.models_file = {str(file)!r}")

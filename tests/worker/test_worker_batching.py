@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from PIL import Image
 
 from tests.worker.bare_pipelines import same_pixels
-from tests.worker.worker_host import START_S, Host, params, source_of
+from tests.worker.worker_host import FIRST_CARD, START_S, Host, params, source_of
 from workshop_gpu.conductor.rungs import Placement
 from workshop_gpu.worker import protocol
 from workshop_gpu.worker.images import read_record
@@ -250,7 +250,7 @@ def test_a_pipeline_that_pads_to_the_longest_prompt_draws_every_job_in_its_own_c
 def test_on_a_card_too_only_the_number_and_the_place_matter(model: str, dtype: str) -> None:
     if not pytest.importorskip("torch").cuda.is_available():
         pytest.skip("this machine has no CUDA card")
-    card = Host("--device", "cuda", CUDA_VISIBLE_DEVICES="0")
+    card = Host("--device", "cuda", CUDA_VISIBLE_DEVICES=FIRST_CARD)
     card.expect(protocol.Ready, START_S)
     card.load(model, dtype=dtype)
     drawn = together(card, model, RED, BLUE, GREEN)

@@ -22,6 +22,7 @@ from tests.worker.fresh_pictures import WANTED
 from tests.worker.small_pipelines import save_flux, save_sd1, save_sd3, save_sdxl
 from tests.worker.worker_host import (
     ASSETS,
+    FIRST_CARD,
     MODELS,
     POOL_BYTES,
     START_S,
@@ -98,7 +99,7 @@ class Workers:
         self._pool.close()
 
     def _start(self) -> Host:
-        host = Host(*self._options, pool=self._pool, CUDA_VISIBLE_DEVICES="0")
+        host = Host(*self._options, pool=self._pool, CUDA_VISIBLE_DEVICES=FIRST_CARD)
         host.expect(protocol.Ready, START_S)
         return host
 

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from tests.worker.bare_pipelines import bare_picture, same_pixels
-from tests.worker.worker_host import ASSETS, MODELS, START_S, Host, params, source_of
+from tests.worker.worker_host import ASSETS, FIRST_CARD, MODELS, START_S, Host, params, source_of
 from workshop_gpu.worker import protocol
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("quiet_libraries")]
@@ -23,7 +23,7 @@ def card() -> Iterator[Host]:
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available():
         pytest.skip("this machine has no CUDA card")
-    host = Host("--device", "cuda", CUDA_VISIBLE_DEVICES="0")
+    host = Host("--device", "cuda", CUDA_VISIBLE_DEVICES=FIRST_CARD)
     ready = host.expect(protocol.Ready, START_S)
     assert ready.total_bytes > 2**30
     assert ready.memory.ours_bytes > 0, "a CUDA context takes memory"
@@ -193,7 +193,7 @@ def test_a_worker_that_ends_gives_everything_back() -> None:
         pytest.skip("this machine has no CUDA card")
     torch.zeros(1, device="cuda")
     free_before = torch.cuda.mem_get_info()[0]
-    host = Host("--device", "cuda", CUDA_VISIBLE_DEVICES="0")
+    host = Host("--device", "cuda", CUDA_VISIBLE_DEVICES=FIRST_CARD)
     host.expect(protocol.Ready, START_S)
     host.load("shapes-dit", dtype="float32")
     host.send(protocol.Run("running", "shapes-dit", params(steps=900)))

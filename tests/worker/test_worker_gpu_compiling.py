@@ -11,7 +11,7 @@ from PIL import Image
 from tests.worker.bare_pipelines import same_pixels
 from tests.worker.small_pipelines import save_flux
 from tests.worker.test_worker_gpu_placements import save_wide_sd3
-from tests.worker.worker_host import START_S, Host, params, source_of
+from tests.worker.worker_host import FIRST_CARD, START_S, Host, params, source_of
 from workshop_gpu.conductor.rungs import ENCODERS, RESIDENT, VAE, Placement
 from workshop_gpu.worker import protocol
 
@@ -50,7 +50,7 @@ def card(kept: Path) -> Iterator[Host]:
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available():
         pytest.skip("this machine has no CUDA card")
-    host = Host("--device", "cuda", "--compiled", str(kept), CUDA_VISIBLE_DEVICES="0")
+    host = Host("--device", "cuda", "--compiled", str(kept), CUDA_VISIBLE_DEVICES=FIRST_CARD)
     if not host.expect(protocol.Ready, START_S).compiles:
         host.close()
         pytest.skip("blocks cannot be compiled here: see `workshop-gpu doctor`")
@@ -119,7 +119,7 @@ def test_a_new_worker_draws_the_same_compiled_picture(card: Host, folder: Path, 
     placed(card, folder)
     expected, done = drawn(card)
     assert done.drawn.compiled
-    other = Host("--device", "cuda", "--compiled", str(kept), CUDA_VISIBLE_DEVICES="0")
+    other = Host("--device", "cuda", "--compiled", str(kept), CUDA_VISIBLE_DEVICES=FIRST_CARD)
     try:
         other.expect(protocol.Ready, START_S)
         placed(other, folder)

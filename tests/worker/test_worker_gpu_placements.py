@@ -15,7 +15,7 @@ from tests.worker.bare_pipelines import same_pixels
 from tests.worker.small_pipelines import save_flux, save_sd1, save_sd3, save_sdxl
 from tests.worker.test_worker_gpu import MEBIBYTE, crowded_card, given_back
 from tests.worker.test_worker_placements import EXACT
-from tests.worker.worker_host import ASSETS, START_S, Host, params, source_of
+from tests.worker.worker_host import ASSETS, FIRST_CARD, START_S, Host, params, source_of
 from workshop_gpu.conductor.rungs import DENOISER, ENCODERS, RESIDENT, ROLES, VAE, Placement
 from workshop_gpu.worker import protocol
 from workshop_gpu.worker.images import read_record
@@ -33,7 +33,7 @@ def card() -> Iterator[Host]:
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available():
         pytest.skip("this machine has no CUDA card")
-    host = Host("--device", "cuda", CUDA_VISIBLE_DEVICES="0")
+    host = Host("--device", "cuda", CUDA_VISIBLE_DEVICES=FIRST_CARD)
     ready = host.expect(protocol.Ready, START_S)
     assert ready.bus_bytes_per_s > 10**9
     yield host

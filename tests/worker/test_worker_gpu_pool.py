@@ -10,7 +10,7 @@ from PIL import Image
 
 from tests.worker.bare_pipelines import bare_picture, same_pixels
 from tests.worker.test_worker_gpu import bare_on_card, given_back
-from tests.worker.worker_host import ASSETS, POOL_BYTES, START_S, Host, params
+from tests.worker.worker_host import ASSETS, FIRST_CARD, POOL_BYTES, START_S, Host, params
 from workshop_gpu.host.weight_pool import WeightPool
 from workshop_gpu.worker import protocol
 
@@ -30,7 +30,7 @@ def on_card(pool: WeightPool) -> Host:
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available():
         pytest.skip("this machine has no CUDA card")
-    host = Host("--device", "cuda", pool=pool, CUDA_VISIBLE_DEVICES="0")
+    host = Host("--device", "cuda", pool=pool, CUDA_VISIBLE_DEVICES=FIRST_CARD)
     host.expect(protocol.Ready, START_S)
     return host
 
@@ -96,6 +96,9 @@ def test_without_a_pool_weights_come_from_the_files_each_time(pool: WeightPool) 
 
 def test_models_of_one_family_share_encoders_on_the_card(pool: WeightPool) -> None:
     card = on_card(pool)
+    card.load("shapes-dit-turbo", dtype="float32")
+    drawn(card, "shapes-dit-turbo")  # libraries keep what their first use takes
+    card.ask(protocol.Evict("shapes-dit-turbo"), protocol.Evicted)
     start = given_back(card)
     large = card.load("shapes-dit", dtype="float32")
     turbo = card.load("shapes-dit-turbo", dtype="float32")

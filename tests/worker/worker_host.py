@@ -20,6 +20,8 @@ MODELS = ("shapes", "shapes-dit", "shapes-dit-turbo")
 START_S = 240.0
 ANSWER_S = 180.0
 POOL_BYTES = 2 * 10**9
+FIRST_CARD = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
+"""Which a worker gets that is to have one card: the first that these tests may see."""
 
 Report = TypeVar("Report", bound=protocol.FromWorker)
 

@@ -11,6 +11,7 @@ wrong picture.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
@@ -141,6 +142,7 @@ class CardLane:
 
     def __init__(self, stream: torch.cuda.Stream) -> None:
         self._stream = stream
+        self._senders: dict[torch.device, torch.cuda.Stream] = {}
 
     def copy(self, unit: Unit, buffer: Buffer, meter: Meter | None) -> None:
         with torch.cuda.stream(self._stream):
@@ -148,12 +150,22 @@ class CardLane:
                 self._stream.wait_event(buffer.left)
             copied = meter.copying() if meter else None
             for begin, end, data in unit.sends():
-                # From another card torch sends on that card's stream, and lets this one wait.
-                buffer.memory[begin:end].copy_(data, non_blocking=True)
+                with self._sending_from(data.device):
+                    buffer.memory[begin:end].copy_(data, non_blocking=True)
             if copied is not None:
                 copied()
             buffer.arrived = torch.cuda.Event()
             buffer.arrived.record(self._stream)
+
+    def _sending_from(self, device: torch.device) -> AbstractContextManager[Any]:
+        """From another card torch sends on a stream of that card, for which ours waits. Its default
+        stream would not do: a copy there begins once both cards have computed all they were given,
+        and neither goes on before it has ended."""
+        if device.type != "cuda":
+            return nullcontext()
+        if device not in self._senders:
+            self._senders[device] = torch.cuda.Stream(device)
+        return torch.cuda.stream(self._senders[device])
 
     def wait(self, buffer: Buffer, meter: Meter | None) -> None:
         waited = meter.waiting() if meter else None
