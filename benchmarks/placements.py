@@ -150,18 +150,23 @@ def on_cards(bench: Bench, options: argparse.Namespace) -> None:
 
 def together(bench: Bench, folder: Path) -> Result | None:
     """The parts that were measured one by one, and how ours stands to the others; the first of
-    the parts, None where there is none. Parts may be of several days and machines: notes say so."""
+    the parts, None where there is none. Parts may be of several days and machines: notes say so.
+
+    Of a part there may be further files, `placements-PART-WHATEVER.json`: they add what the others
+    do not have."""
     first = None
     for part in PARTS:
-        path = folder / f"placements-{part}.json"
-        if path.is_file():
+        there = {row.name for row in bench.rows}
+        added: set[str] = set()
+        for path in sorted(folder.glob(f"placements-{part}*.json"), key=lambda each: each.stem):
             result = read(path)
             first = first or result
-            there = {row.name for row in bench.rows}
+            new = [row for row in result.rows if row.name not in added]
+            added |= {row.name for row in new}
             # Each part measures the bus anew.
             bench.rows.extend(
                 replace(row, name=f"{row.name} ({part})") if row.name in there else row
-                for row in result.rows
+                for row in new
             )
             cards = ", ".join(card.name for card in result.machine.gpus) or "no GPU"
             words = f"{part}: {cards}, {result.date}, commit {result.commit[:10]}. {result.notes}"

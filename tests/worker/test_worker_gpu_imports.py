@@ -22,7 +22,8 @@ def threads():
     for thread in os.listdir("/proc/self/task"):
         with contextlib.suppress(OSError):  # it has ended
             found.append(open(f"/proc/self/task/{thread}/comm").read().strip())
-    return [name for name in found if name.startswith("cuda")]
+    # NVML alone starts one that is called cuda, too.
+    return [name for name in found if name.startswith("cuda-EvtHandlr")]
 
 def look(what):
     if threads():
