@@ -4,11 +4,13 @@ The makes are small ones with random weights. The device is the CPU, which prete
 what comes to it is copied into memory of its own, as on a card.
 """
 
+import json
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -27,6 +29,7 @@ from workshop_gpu.conductor.rungs import (
     role_of,
 )
 from workshop_gpu.worker.placements import lacking
+from workshop_gpu.worker.protocol import GenerateParams
 
 pytestmark = pytest.mark.usefixtures("quiet_libraries")
 
@@ -77,11 +80,15 @@ def load(worker: Any, folder: Path, placement: Placement = RESIDENT, **limits: i
 
 
 def drawn(worker: Any, model: Any, **options: bool) -> Any:
+    return drawn_as(worker, model, WANTED, **options)
+
+
+def drawn_as(worker: Any, model: Any, wanted: GenerateParams, **options: bool) -> Any:
     from workshop_gpu.worker.course import Course
     from workshop_gpu.worker.drawing import draw
 
     course = Course(model, worker.stager, **options)
-    (picture,) = draw(model, [WANTED], lambda step: None, course)
+    (picture,) = draw(model, [wanted], lambda step: None, course)
     return picture.pixels
 
 
@@ -146,6 +153,31 @@ def test_tiles_and_slices_change_little_and_the_cpu_nothing(folder: Path, pool: 
     assert 0 < np.abs(once - expected).mean() < 0.1
     assert not tiled.pipeline.vae.use_tiling, "only while a job draws"
     assert np.array_equal(drawn(worker, load(worker, folder)), expected)
+
+
+def test_tiles_are_small_also_where_the_model_was_trained_with_large_pictures(
+    tmp_path: Path, pool: FakePool
+) -> None:
+    """Its VAE's own tiles are as large as those pictures, and would leave them whole."""
+    folder = save_sd1(tmp_path / "large")
+    config = folder / "vae" / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"sample_size": 1024}))
+    worker = loader(pool)
+    tiles = []
+    for placement in (RESIDENT, Placement(tiled=True)):
+        model = load(worker, folder, placement)
+        vae = model.pipeline.vae
+        own = vae.tile_sample_min_size, vae.tile_latent_min_size
+        hook = vae.decoder.register_forward_hook(
+            lambda _, inputs, decoded: tiles.append(decoded.shape[-1])
+        )
+        drawn_as(worker, model, msgspec.structs.replace(WANTED, width=640, height=64, steps=1))
+        hook.remove()
+        assert (vae.tile_sample_min_size, vae.tile_latent_min_size) == own
+    assert own[0] == 1024
+    assert tiles[0] == 640
+    assert len(tiles) > 2
+    assert max(tiles[1:]) == 512
 
 
 def test_what_a_model_takes_is_told_by_role_and_moment(folder: Path, pool: FakePool) -> None:

@@ -27,6 +27,10 @@ MANNERS = {
 }
 """What a placement may do beside moving weights, in words for people."""
 
+TILE_SIDE = 512
+"""Pixels of a tile's side, at most: a VAE's own are often as large as the pictures that its model
+was trained with, and would change nothing for these."""
+
 _ENCODERS = ("text_encoder", "image_encoder")
 _MAIN_DENOISERS = ("transformer", "unet")
 _VAES = ("vae", "vqvae", "movq", "vqgan")

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from workshop_gpu.conductor.rungs import Placement
+from workshop_gpu.conductor.rungs import TILE_SIDE, Placement
 
 _GB = 1_000_000_000
 
@@ -105,9 +105,9 @@ class Peaks:
 
 # A text encoder's activations do not depend on the picture: 512 tokens of T5-XXL take less.
 _ENCODE_MAX_BYTES = 300_000_000
-# The VAE works in tiles of this size; beyond it the picture costs what the denoiser needs: 0.4 of
-# the whole was the least that was seen (0.85 the most, for pictures just above a tile).
-_TILE_UNITS = 512 * 512
+# Beyond a tile the picture costs what the denoiser needs: 0.4 of the whole was the least that was
+# seen (0.85 the most, for pictures just above a tile).
+_TILE_UNITS = TILE_SIDE * TILE_SIDE
 _TILED_SHARE = 0.4
 _SLICED_SHARE = 0.85
 

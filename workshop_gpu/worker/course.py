@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from accelerate.utils import send_to_device
 
-from workshop_gpu.conductor.rungs import DENOISER, ENCODERS, VAE, role_of
+from workshop_gpu.conductor.rungs import DENOISER, ENCODERS, TILE_SIDE, VAE, role_of
 from workshop_gpu.worker.components import Component, OpenModel
 from workshop_gpu.worker.images import StepProfile
 from workshop_gpu.worker.metering import Meter
@@ -145,10 +145,9 @@ class Course:
                 setattr(vae, name, partial(change, vae, method))
                 self._undo.append(partial(delattr, vae, name))
         if self._tiled:
-            for name in ("use_tiling", "use_slicing"):
-                if hasattr(vae, name):
-                    self._undo.append(partial(setattr, vae, name, getattr(vae, name)))
-                    setattr(vae, name, True)
+            for name, value in _tiling(vae).items():
+                self._undo.append(partial(setattr, vae, name, getattr(vae, name)))
+                setattr(vae, name, value)
 
     def _decoding(self, vae: Any, method: Any, latents: Any, *args: Any, **options: Any) -> Any:
         self._decode()
@@ -181,6 +180,15 @@ class Course:
                 component.mend()
         if self._model.rotation is not None:
             self._model.rotation.settle()
+
+
+def _tiling(vae: Any) -> dict[str, object]:
+    """What is set in a VAE that works tile by tile: of those that it has, by name."""
+    wanted: dict[str, object] = {"use_tiling": True, "use_slicing": True}
+    side, latent_side = "tile_sample_min_size", "tile_latent_min_size"
+    if (own := getattr(vae, side, 0)) > TILE_SIDE:
+        wanted |= {side: TILE_SIDE, latent_side: getattr(vae, latent_side) * TILE_SIDE // own}
+    return {name: value for name, value in wanted.items() if hasattr(vae, name)}
 
 
 def _sent(device: torch.device, _: Any, args: Any, kwargs: Any) -> Any:
