@@ -16,6 +16,7 @@ from workshop_gpu.client import Admin, Client
 from workshop_gpu.client.widgets import admin as admin_widget
 from workshop_gpu.client.widgets.admin_actions import ACTIONS
 from workshop_gpu.client.widgets.admin_view import Known, admin_view
+from workshop_gpu.client.words import counted
 
 KERNEL = instructor.Kernel("k1", "faces", "faces.ipynb", "idle", 0, 0, [], 0, 0, ["all variables"])
 FACES = msgspec.structs.replace(ANN, id="k1", name="faces", kernel="k1", gpu_s=12.5, jobs=3)
@@ -180,3 +181,4 @@ def test_each_button_is_an_action_and_what_hurts_somebody_asks_first() -> None:
 def test_people_are_told_with_what_they_use() -> None:
     (row,) = section(admin_view(known()), "People")
     assert row["words"] == "1 waiting, 3 jobs, 12.5 GPU s, at most 3 waiting"
+    assert counted(1, "job") == "1 job"

@@ -41,6 +41,11 @@ class Words:
         return self.text if self.wait_s is None else f"{self.text}, {about(self.wait_s)}"
 
 
+def counted(number: int, thing: str) -> str:
+    """Such as "1 job", "2 jobs"."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
 def amount(size_bytes: int) -> str:
     """Bytes as people read them: "3.1 GB", "42 MB"."""
     if size_bytes >= 1_000_000_000:

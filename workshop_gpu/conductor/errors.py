@@ -229,9 +229,10 @@ class QueueFull(WorkshopError):
         text = "The instructor lets you have no waiting jobs at present."
         begins = "" if expected_wait_s is None else f" and starts in about {expected_wait_s:.0f} s"
         if waiting:
+            jobs = "1 waiting job" if waiting == 1 else f"{waiting} waiting jobs"
             text = (
-                f"You already have {waiting} waiting jobs (limit {limit}). The next of them is at "
-                f"position {position}{begins}; wait for one to finish or cancel one."
+                f"You already have {jobs} (limit {limit}). "
+                f"The next is at position {position}{begins}; wait for one to finish or cancel one."
                 f"{reason and f' {reason}'}"
             )
         super().__init__(

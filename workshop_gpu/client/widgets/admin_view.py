@@ -12,7 +12,7 @@ import msgspec
 from workshop_gpu.api import schemas
 from workshop_gpu.api import schemas_instructor as instructor
 from workshop_gpu.client.tables import model_state
-from workshop_gpu.client.words import amount, describe_reservation
+from workshop_gpu.client.words import amount, counted, describe_reservation
 
 Row = dict[str, Any]
 _MOST_ACTIONS = 6
@@ -77,6 +77,7 @@ def _room(known: Known) -> list[Row]:
     reason = _field("Why? Everybody who waits reads it.", "")
     patience = _field("Seconds", f"{policy.patience_s:g}", "number")
     limit = _field("Waiting jobs of one participant", str(policy.queue_limit), "number")
+    most = counted(policy.queue_limit, "waiting job")
     return [
         _row(
             "Message to all",
@@ -93,7 +94,7 @@ def _room(known: Known) -> list[Row]:
         ),
         _row(
             "Rules",
-            f"at most {policy.queue_limit} waiting jobs each, patience {policy.patience_s:g} s",
+            f"at most {most} each, patience {policy.patience_s:g} s",
             _button("queue_limit", "", "Waiting jobs …", field=limit),
             _button("patience", "", "Patience …", field=patience),
         ),
@@ -133,7 +134,7 @@ def _person(person: instructor.Participant, kernel: instructor.Kernel | None) ->
         f"{person.waiting} waiting" if person.waiting else "",
         f"{person.running} running" if person.running else "",
         f"asks for {', '.join(person.models)}" if person.models else "",
-        f"{person.jobs} jobs, {person.gpu_s:g} GPU s" if person.jobs else "",
+        f"{counted(person.jobs, 'job')}, {person.gpu_s:g} GPU s" if person.jobs else "",
         f"holds {', '.join(person.holds)}" if person.holds else "",
         f"{amount(person.reserved_bytes)} reserved" if person.reserved_bytes else "",
         f"{amount(person.own_bytes)} by own code" if person.own_bytes else "",
