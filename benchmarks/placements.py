@@ -101,6 +101,9 @@ def _rungs(blocks_bytes: int) -> dict[str, Placement]:
     found["100% streamed, encoders streamed too"] = low
     lowest = replace(low, tiled=True)
     found["100% streamed, encoders streamed too, VAE tiled"] = lowest
+    found["100% streamed, encoders streamed too, VAE tiled, two buffers"] = replace(
+        lowest, buffers=2
+    )
     found["everything staged"] = Placement(staged=ROLES)
     found["resident, VAE tiled"] = Placement(tiled=True)
     return found
