@@ -217,6 +217,13 @@ class Crowd(RuleBasedStateMachine):
         for views in (self.out.holds, self.out.reservations):
             assert not [view for view in views.values() if view.kernel == kernel]
 
+    @rule(who=people, heir=people)
+    def somebody_takes_anothers_place(self, who: str, heir: str) -> None:
+        """Whoever goes may ask again, as somebody who has nothing yet."""
+        self.tell(events.ParticipantReplaced(who, heir, f"k-{heir}"))
+        told = {view.participant for view in self.out.announced.values()}
+        assert who == heir or who not in told, "a job was not announced as the heir's"
+
     # the instructor
 
     @rule(model=models, load=st.booleans())

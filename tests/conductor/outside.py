@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from msgspec import structs
+
 from tests.conductor.staging import Order
 from workshop_gpu.conductor import effects, events
 from workshop_gpu.conductor.effects import Effect
@@ -108,6 +110,8 @@ class Outside:
                     self.others_on.discard(device)
             case events.PolicyChanged(policy):
                 self.policy = policy
+            case events.ParticipantReplaced():
+                self._replaced(event)
             case events.CatalogueChanged(models):
                 self.facts = {facts.model: facts for facts in models}
                 self.known |= self.facts
@@ -117,6 +121,21 @@ class Outside:
                 self.fetching.discard(model)
             case _:
                 self._answered(event)
+
+    def _replaced(self, event: events.ParticipantReplaced) -> None:
+        who, heir = event.participant, event.heir
+        for job, asked in self.accepted.items():
+            if asked.participant == who != heir:
+                self.accepted[job] = structs.replace(asked, participant=heir, kernel=event.kernel)
+        limits, priorities = dict(self.policy.limits), dict(self.policy.priorities)
+        if who in limits:
+            limits.setdefault(heir, limits[who])
+        if who in priorities:
+            priorities.setdefault(heir, priorities[who])
+        if who != heir:
+            limits.pop(who, None)
+            priorities.pop(who, None)
+        self.policy = structs.replace(self.policy, limits=limits, priorities=priorities)
 
     def _answered(self, event: events.Event) -> None:
         match event:

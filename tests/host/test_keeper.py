@@ -247,8 +247,9 @@ def test_a_notebooks_new_kernel_owns_what_its_dead_ones_asked_for_and_nothing_el
             owned(1, "dead"), owned(2, "alive"), owned(3, "dead", "/b.ipynb"), owned(4, None, ""),
         ):  # fmt: skip
             keeper.records.add(record)
-        keeper.inherit(Participant("new", "a", "new", "/a.ipynb"), {"alive", "new"})
-        keeper.inherit(Participant("nameless", "n", "nameless"), {"alive", "nameless"})
+        heir, nameless = Participant("new", "a", "new", "/a.ipynb"), Participant("n", "n", "n")
+        assert keeper.inherit(heir, {"alive", "new"}) == ["dead"]
+        assert keeper.inherit(nameless, {"alive", "n"}) == []
         await keeper.journal.close()
         owners = {record.id: record.participant.id for record in keeper.records}
         return keeper.records, owners, await read(tmp_path / "journal.sqlite3")

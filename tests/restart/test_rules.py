@@ -1,5 +1,6 @@
 """An instructor's rules for a notebook hold whatever became of the server and its kernels."""
 
+from contextlib import ExitStack
 from pathlib import Path
 
 from tests.api.kernels import RunningKernel
@@ -42,3 +43,40 @@ def test_a_notebooks_rules_hold_after_the_server_was_stopped_and_after_it_was_ki
                 before = again.id
                 end()
                 server.start()
+
+
+def test_what_a_notebook_waits_for_is_its_next_kernels_with_the_class_that_it_had(
+    tmp_path: Path,
+) -> None:
+    server = ServerProcess(folder=tmp_path)
+    with server, ExitStack() as stack:
+        kernel = stack.enter_context(RunningKernel(server))
+        with Person(server, "teacher") as teacher, kernel.person() as notebook:
+            rule = LOW | {"queue_limit": 2}
+            path = f"api/participants/{kernel.id}"
+            teacher.http.patch(path, json=rule).raise_for_status()
+            teacher.http.post("api/queue/pause").raise_for_status()
+            low, unwanted = notebook.submit()["id"], notebook.submit()["id"]
+        server.kill()
+        server.start()
+        teacher = stack.enter_context(Person(server, "teacher"))
+        with RunningKernel(server, "hearts.ipynb") as stranger, RunningKernel(server) as again:
+            notebook = stack.enter_context(again.person())
+            bob = stack.enter_context(stranger.person())
+            normal = bob.submit()["id"]
+            told = teacher.get("api/status")["waiting"]
+            assert [job["id"] for job in told] == [normal, low, unwanted]
+            assert [job["priority"] for job in told] == ["normal", "low", "low"]
+            assert {job["kernel"] for job in told[1:]} == {again.id} != {kernel.id}
+            people = teacher.get("api/participants")["participants"]
+            assert {each["id"]: each["waiting"] for each in people}[again.id] == 2
+            full = notebook.refused("POST", "api/jobs", json=TURBO)[1]
+            assert (full["kind"], full["waiting"], full["limit"]) == ("queue_full", 2, 2)
+            assert bob.refused("DELETE", f"api/jobs/{unwanted}")[0] == 404
+            notebook.http.delete(f"api/jobs/{unwanted}").raise_for_status()
+            notebook.submit()
+            teacher.http.post("api/queue/resume").raise_for_status()
+            done = notebook.ended(low)
+            assert (done["state"], len(done["images"])) == ("done", 1)
+            assert bob.get(f"api/jobs/{normal}")["state"] == "done"
+            assert notebook.get(f"api/jobs/{unwanted}")["state"] == "cancelled"

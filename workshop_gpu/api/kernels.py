@@ -7,10 +7,8 @@ from typing import Any
 
 import anyio
 
-from workshop_gpu.api import rules
 from workshop_gpu.api.identity import KernelTokens
 from workshop_gpu.conductor.errors import WorkshopError
-from workshop_gpu.conductor.policy import Policy
 from workshop_gpu.host.runtime import Runtime
 
 URL_VARIABLE = "WORKSHOP_GPU_URL"
@@ -40,7 +38,7 @@ class Kernels:
         What the process before it held goes now: a notice of the restart comes too late, after
         the new process may have taken holds of its own.
         """
-        self._runtime.kernel_gone(kernel)
+        self._runtime.heirs.kernel_gone(kernel)
         token = self._tokens.mint(kernel, PurePosixPath(notebook).stem, notebook)
         with anyio.move_on_after(_RESTORED_S):
             await self._runtime.catalogue_read()
@@ -53,7 +51,7 @@ class Kernels:
         self._runtime.foreign.started(kernel, pid)
 
     async def ended(self, kernel: str, *, for_good: bool) -> None:
-        self._runtime.kernel_gone(kernel)
+        self._runtime.heirs.kernel_gone(kernel)
         self._runtime.foreign.ended(kernel)
         if for_good:
             notebook = self._tokens.participant(kernel).notebook
@@ -63,8 +61,8 @@ class Kernels:
             heir = self._tokens.latest_of(notebook)
             if heir is not None:
                 await self._inherit(heir)
-            elif not notebook:  # nothing to be opened again: the rules would only pile up
-                await self._change_rules(self._runtime.policy.without([kernel]))
+            elif not notebook:
+                await self._forget_rules(kernel)
         else:
             self._tokens.revoke(kernel)
 
@@ -72,20 +70,19 @@ class Kernels:
         """What earlier kernels of the notebook had asked for belongs to this one: it is how a
         notebook finds its pictures again. The instructor's rules for them hold for it too."""
         heir, running = self._tokens.participant(kernel), set(self._tokens.kernels())
-        self._runtime.keeper.inherit(heir, running)
-        if await self._change_rules(rules.inherited(self._runtime.policy, heir, running)):
+        if self._runtime.heirs.inherit(heir, running):
             self._log.info("Kernel %s has the rules for %s.", kernel, heir.notebook)
+            await self._runtime.keep_policy()
 
-    async def _change_rules(self, policy: Policy) -> bool:
-        """Says whether they are others now. Kernels start and end whatever becomes of it."""
+    async def _forget_rules(self, kernel: str) -> None:
+        """Nothing can be opened again: they would only pile up. A kernel ends in any case."""
+        policy = self._runtime.policy.without([kernel])
         if policy == self._runtime.policy:
-            return False
+            return
         try:
             await self._runtime.change_policy(policy)
         except WorkshopError as refusal:
-            self._log.warning("The rules for kernels stay as they are: %s", refusal)
-            return False
-        return True
+            self._log.warning("The rules for kernel %s stay: %s", kernel, refusal)
 
 
 def is_busy(manager: Any, kernel: str) -> bool:

@@ -4,7 +4,6 @@ Pure functions: each takes the policy as it is and gives the one that is asked f
 one makes sense is the conductor's to say.
 """
 
-from collections.abc import Collection, Mapping
 from typing import TypeVar
 
 import msgspec
@@ -124,27 +123,6 @@ def with_participant(
     if participant.kernel is None or not (who in changed.limits or who in changed.priorities):
         return changed
     return _noted(changed, participant)
-
-
-def inherited(
-    policy: conductor.Policy, heir: Participant, running: Collection[str]
-) -> conductor.Policy:
-    """What held for those of a notebook's kernels that do not run holds for its new one, unless
-    that has rules of its own."""
-    notebooks = policy.notebooks.items()
-    before = [each for each, path in notebooks if path == heir.notebook and each not in running]
-    if not before or not heir.notebook:
-        return policy
-
-    def last(rules: Mapping[str, Value]) -> dict[str, Value]:
-        found = [rule for each, rule in rules.items() if each in before]
-        return {heir.id: found[-1]} if found else {}
-
-    rest = policy.without(before)
-    limits = last(policy.limits) | rest.limits
-    priorities = last(policy.priorities) | rest.priorities
-    changed = msgspec.structs.replace(rest, limits=limits, priorities=priorities)
-    return _noted(changed, heir)
 
 
 def _noted(policy: conductor.Policy, kernel: Participant) -> conductor.Policy:

@@ -231,6 +231,7 @@ class Announcer:
             or told.waiting_for != word
             or told.state is not job.state
             or told.priority is not job.priority
+            or told.participant != job.request.participant
             or _differ(told.reason, reason)
         ):
             self._tell(job_view(state, job, position, wait_s, word), effects)

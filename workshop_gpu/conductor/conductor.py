@@ -99,7 +99,8 @@ class Conductor:
 
         1. A request (submit, cancel, hold, load, evict, policy, reservation) is checked; a
            refused one raises its `WorkshopError` here. An accepted one changes the records, and
-           so do those that the server's last life had accepted.
+           so do those that the server's last life had accepted, and somebody who takes the place of
+           another.
         2. A fact about a device: it is ready, its worker died (its jobs go back, once), it is
            gone, its memory was read.
         3. A fact about a slot: a load goes on, has ended, has failed; a model has left.

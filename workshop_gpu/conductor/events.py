@@ -395,5 +395,15 @@ class KernelGone(Event, frozen=True):
     kernel: str
 
 
+class ParticipantReplaced(Event, frozen=True):
+    """The heir takes the participant's place, as a notebook's next kernel does: all that waits or
+    runs for it, its account and the instructor's rules for it are the heir's, whose jobs belong to
+    `kernel`. Holds and reservations stay behind: they end with their own kernel."""
+
+    participant: str
+    heir: str
+    kernel: str | None
+
+
 class Tick(Event, frozen=True):
     """Time passed (about once a second): timers are looked at."""

@@ -160,6 +160,47 @@ class Shares:
         if participant not in self._active:
             insort(self._idle, (used_s + seconds_s, participant))
 
+    def hand_over(self, participant: str, heir: str, jobs: int) -> None:
+        """So many jobs of the participant, all that it has, are the heir's from now on, and so is
+        its account: what each of the two had above the level counts together. What they lack to
+        the level counts once, not twice: whoever waits as two is owed no more than as one."""
+        if participant not in self._used_s:
+            return
+        both = participant, heir
+        used_s = self._together_s(*map(self._account_s, both))
+        starts_s = self._together_s(*(self._starts_s.get(p, self._account_s(p)) for p in both))
+        active = self._active.get(heir, 0) + jobs
+        left = self._active.get(participant, 0) - jobs
+        for each in both:
+            self._drop(each)
+        if left > 0:  # a reservation, which does not follow
+            self._active[participant], self._used_s[participant] = left, self._level_s
+        self._used_s[heir] = used_s
+        if not active:
+            insort(self._idle, (used_s, heir))
+            return
+        self._active[heir] = active
+        if starts_s < used_s:
+            self._starts_s[heir] = starts_s
+        running = self._running.pop(participant, 0)
+        if running:
+            self._running[heir] = self._running.get(heir, 0) + running
+
+    def _account_s(self, participant: str) -> float:
+        """The account with which the participant goes on: a pause is not saved up."""
+        used_s = self._used_s.get(participant, self._level_s)
+        return used_s if participant in self._active else max(used_s, self._level_s)
+
+    def _together_s(self, one_s: float, other_s: float) -> float:
+        return min(one_s, other_s) + max(0.0, max(one_s, other_s) - self._level_s)
+
+    def _drop(self, participant: str) -> None:
+        """Nothing is known of the participant but what runs."""
+        used_s = self._used_s.pop(participant, None)
+        if self._active.pop(participant, 0) == 0 and used_s is not None:
+            _take(self._idle, (used_s, participant))
+        self._starts_s.pop(participant, None)
+
     def accounts(self, advances: Iterable[tuple[str, float]]) -> Accounts:
         """All accounts, without what these participants have paid in advance for running jobs."""
         used_s = dict(self._used_s)

@@ -1,6 +1,7 @@
 """The waiting jobs' places in the order: who enters, leaves, rises, is overtaken."""
 
 from workshop_gpu.conductor.fairness import rank, start_times
+from workshop_gpu.conductor.offering import class_of
 from workshop_gpu.conductor.queue import Key
 from workshop_gpu.conductor.records import NOT_IN_LINE, Job, State
 from workshop_gpu.conductor.room import patience_s
@@ -69,6 +70,17 @@ class Ordering:
         self._state.queue.move(job, before)
         self._state.touched_jobs[job.id] = None
         self.pay(job.participant)
+
+    def reclass_all(self, participant: str, now: float) -> None:
+        """What the participant waits for belongs to the class that the policy gives it."""
+        state = self._state
+        for job in state.queue.of_participant(participant):
+            priority = class_of(state.policy, participant, job.request.priority)
+            if priority is not job.priority:
+                self.reclass(job, priority, now)
+        for reservation in state.reservations.values():
+            if reservation.participant == participant:
+                reservation.priority = class_of(state.policy, participant, Priority.NORMAL)
 
     def next_in_line(self) -> int:
         """The number of the next who steps into line."""

@@ -69,6 +69,22 @@ class Policy(msgspec.Struct, frozen=True):
             self, limits=limits, priorities=priorities, notebooks=notebooks
         )
 
+    def handed_over(self, participant: str, heir: str) -> "Policy":
+        """The policy with a participant's rules for its heir, who keeps those of its own."""
+
+        def moved(rules: Mapping[str, V]) -> dict[str, V]:
+            if participant not in rules:
+                return dict(rules)
+            rest = {each: rule for each, rule in rules.items() if each != participant}
+            return {**rest, heir: rest.get(heir, rules[participant])}
+
+        return msgspec.structs.replace(
+            self,
+            limits=moved(self.limits),
+            priorities=moved(self.priorities),
+            notebooks=moved(self.notebooks),
+        )
+
     def check(self) -> None:
         """Raises InvalidPolicy for values out of bounds and for those that contradict each
         other."""

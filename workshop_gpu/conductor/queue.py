@@ -104,8 +104,8 @@ class Line(Generic[J]):
 
 
 class Queue(Generic[J]):
-    """All waiting jobs. Whoever changes the key of one says so with `move`; nothing else of them
-    changes."""
+    """All waiting jobs. Whoever changes the key of one says so with `move`, and who asked for it
+    with `give`; nothing else of them changes."""
 
     def __init__(self) -> None:
         self._jobs: dict[str, J] = {}
@@ -211,7 +211,7 @@ class Queue(Generic[J]):
     # by those who asked
 
     def of_participant(self, participant: str) -> list[J]:
-        """Those of the participant, in the order in which they came."""
+        """Those of the participant, in the order in which they became its own."""
         return list(self._participants.get(participant, {}).values())
 
     def waiting_of(self, participant: str) -> int:
@@ -233,8 +233,7 @@ class Queue(Generic[J]):
             self._groups.setdefault((request.model, request.group), Line()).add(job)
         sizes = self._sizes.setdefault(request.model, {})
         sizes.setdefault(shape_of(job), {})[request.job] = job
-        for index, name in self._askers(request):
-            index.setdefault(name, {})[request.job] = job
+        self._note_askers(job)
 
     def remove(self, job: J) -> None:
         request = job.request
@@ -248,10 +247,7 @@ class Queue(Generic[J]):
             _take(self._due, request.model, job)
             job.due = False
         self._forget_size(job)
-        for index, name in self._askers(request):
-            del index[name][request.job]
-            if not index[name]:
-                del index[name]
+        self._forget_askers(request)
 
     def fall_due(self, job: J) -> None:
         """The job was overtaken for as long as it may be."""
@@ -270,6 +266,11 @@ class Queue(Generic[J]):
         if job.due:
             self._due[request.model].move(before, key)
 
+    def give(self, job: J, before: JobSubmitted) -> None:
+        """The job is somebody else's than it was by the request of before."""
+        self._forget_askers(before)
+        self._note_askers(job)
+
     def _note_first(self, model: str) -> None:
         """The model's line changed."""
         line = self._models.get(model)
@@ -286,6 +287,16 @@ class Queue(Generic[J]):
             del sizes[size]
         if not sizes:
             del self._sizes[request.model]
+
+    def _note_askers(self, job: J) -> None:
+        for index, name in self._askers(job.request):
+            index.setdefault(name, {})[job.request.job] = job
+
+    def _forget_askers(self, request: JobSubmitted) -> None:
+        for index, name in self._askers(request):
+            del index[name][request.job]
+            if not index[name]:
+                del index[name]
 
     def _askers(self, request: JobSubmitted) -> Iterator[tuple[dict[str, dict[str, J]], str]]:
         yield self._participants, request.participant

@@ -13,14 +13,16 @@ from workshop_gpu.conductor.events import (
     JobsRestored,
     JobSubmitted,
     ModelWanted,
+    ParticipantReplaced,
     PolicyChanged,
 )
 from workshop_gpu.conductor.holds import Hold
+from workshop_gpu.conductor.inheriting import inherit
 from workshop_gpu.conductor.offering import class_of, settings_under, under
 from workshop_gpu.conductor.policy import Policy
 from workshop_gpu.conductor.records import Job, State
 from workshop_gpu.conductor.restoring import restore
-from workshop_gpu.conductor.states import JobState, Priority, SlotState
+from workshop_gpu.conductor.states import JobState, SlotState
 from workshop_gpu.conductor.views import hold_view
 
 Request = (
@@ -33,6 +35,7 @@ Request = (
     | HoldRenewed
     | HoldDropped
     | PolicyChanged
+    | ParticipantReplaced
 )
 
 _PRESENT = (SlotState.LOADING, SlotState.READY, SlotState.LEAVING)
@@ -68,6 +71,8 @@ class Requests:
             case PolicyChanged():
                 admission.check_policy(self._state, event.policy)
                 self.follow(event.policy, now)
+            case ParticipantReplaced():
+                inherit(self._state, self._changes, event, now)
 
     def _next_number(self) -> int:
         """Of the next job that is accepted."""
@@ -175,14 +180,5 @@ class Requests:
             for slot in state.slots(name, *SlotState):
                 state.touch(slot.device)
         for participant in before.priorities.keys() | policy.priorities.keys():
-            self._reclass(participant, now)
+            self._changes.ordering.reclass_all(participant, now)
         self._changes.effects.append(AnnouncePolicy(policy))
-
-    def _reclass(self, participant: str, now: float) -> None:
-        for job in self._state.queue.of_participant(participant):
-            priority = class_of(self._state.policy, participant, job.request.priority)
-            if priority is not job.priority:
-                self._changes.ordering.reclass(job, priority, now)
-        for reservation in self._state.reservations.values():
-            if reservation.participant == participant:
-                reservation.priority = class_of(self._state.policy, participant, Priority.NORMAL)

@@ -3,7 +3,7 @@
 import errno
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 
 import anyio
@@ -119,15 +119,17 @@ class Keeper:
         self.journal.put(counted)
         return counted
 
-    def inherit(self, heir: Participant, running: set[str]) -> None:
-        """A notebook's new kernel owns the jobs of those of its kernels that do not run."""
-        if not heir.notebook:
-            return
+    def inherit(self, heir: Participant, running: Collection[str]) -> list[str]:
+        """A notebook's new kernel owns the jobs of those of its kernels that do not run. Says
+        whose they were."""
+        owners: list[str] = []
         for record in list(self.records):
             owner = record.participant
-            if owner.notebook == heir.notebook and owner.kernel not in running:
+            if heir.notebook and owner.notebook == heir.notebook and owner.kernel not in running:
+                owners.append(owner.id)
                 self.records.give(record, heir)
                 self.journal.put(entry_of(record))
+        return owners
 
     # a job's way
 

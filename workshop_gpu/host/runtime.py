@@ -32,6 +32,7 @@ from workshop_gpu.host.driver_watches import DriverWatches
 from workshop_gpu.host.enduring import endure
 from workshop_gpu.host.event_log import EventLog
 from workshop_gpu.host.foreign import ForeignProcesses
+from workshop_gpu.host.heirs import Heirs
 from workshop_gpu.host.image_store import ImageStore
 from workshop_gpu.host.input_store import InputStore
 from workshop_gpu.host.journal_records import request_of
@@ -129,6 +130,7 @@ class Runtime:
         self._driver = Driver(self._conductor, self._carry_out, self._log)
         self.reservations = Reservations(self._ask, self._reservation, devices)
         self._leases = Leases(self._ask, is_busy)
+        self.heirs = Heirs(self.keeper, self._tell, lambda: self.policy)
         self.clearing = Clearing(self.reservations, settings.data_folder, self._log)
         self.chronicle = Chronicle(self.policy, self.jobs, self.reservations)
         self.classroom = Classroom(self.events.append)
@@ -358,16 +360,14 @@ class Runtime:
         self._ask(events.HoldDropped(hold))
 
     async def change_policy(self, policy: Policy) -> None:
-        """The rules from now on; on disk when this returns. Raises InvalidPolicy or
-        ModelUnknown."""
+        """The rules from now on, on disk too. Raises InvalidPolicy or ModelUnknown."""
         self._ask(events.PolicyChanged(policy))
-        if not await self.kept.keep_policy(policy):
-            self._announce(
-                effects.Notice("The rules could not be written to disk: a restart forgets them.")
-            )
+        await self.keep_policy()
 
-    def kernel_gone(self, kernel: str) -> None:
-        self._tell(events.KernelGone(kernel))
+    async def keep_policy(self) -> None:
+        """Returns once the rules are on disk as they are now; people hear where they cannot be."""
+        if not await self.kept.keep_policy(self.policy):
+            self._inform("The rules could not be written to disk: a restart forgets them.")
 
     # looking
 
