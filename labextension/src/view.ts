@@ -134,6 +134,8 @@ function partOf(
       return { ...part, look: 'notebook', label: trans.__("%1's own code", holder.name) };
     case 'foreign':
       return { ...part, look: 'foreign', label: holder.name };
+    case 'kept_free':
+      return { ...part, look: 'other', label: trans.__('stays free beside %1', holder.name) };
     case 'cache':
       return { ...part, look: 'other', label: trans.__("the worker's own") };
     case 'margin':

@@ -111,3 +111,17 @@ def test_a_pin_with_too_much_that_stays_free_is_refused_or_told_of_with_the_numb
     mended = stage(pinned(MemorySettings(min_free_bytes=int(would_do * GB))), gb=24)
     assert not notices(mended)
     assert mended.order() == "load large"
+
+
+def test_pins_that_leave_no_room_beside_what_one_of_them_wants_to_stay_free_are_told_of() -> None:
+    whole = MemorySettings("resident")
+    small = msgspec.structs.replace(laddered("small", whole), pinned=True)
+
+    def told(free_gb: int) -> list[str]:
+        memory = MemorySettings("resident", min_free_bytes=free_gb * GB)
+        middle = msgspec.structs.replace(laddered("middle", memory), pinned=True)
+        return notices(stage(small, middle, gb=40))
+
+    assert not told(20)
+    (said,) = told(24)
+    assert "cannot be ready together" in said

@@ -1,6 +1,6 @@
 """A conductor that looks at everything each time, and takes no short way to the same answer."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from unittest.mock import patch
 
 from workshop_gpu.conductor import dispatch, loading, look
@@ -15,6 +15,7 @@ from workshop_gpu.conductor.look import Look
 from workshop_gpu.conductor.looked import Looked
 from workshop_gpu.conductor.placement import Option
 from workshop_gpu.conductor.placing import Placing
+from workshop_gpu.conductor.planning import kept_free_bytes
 from workshop_gpu.conductor.queue import Key
 from workshop_gpu.conductor.records import Device, Slot
 from workshop_gpu.conductor.room import Claim, Room
@@ -35,7 +36,7 @@ class ThoroughRoom(Room):
     def option(
         self, device: Device, claim: Claim, needed: int, worst: Standing = Standing.AWAITED
     ) -> Option | None:
-        free = device.ledger.free_bytes
+        free = self.free_bytes(device, claim)
         victims = self._victims(device, claim, needed - free, worst)
         if victims is None:
             return None
@@ -51,25 +52,48 @@ class ThoroughRoom(Room):
         )
 
     def later(
-        self, device: Device, claim: Claim, needed: int, worst: Standing = Standing.NOT_YET
+        self,
+        device: Device,
+        claim: Claim,
+        needed: int,
+        worst: Standing = Standing.NOT_YET,
+        moving: Sequence[Slot] = (),
     ) -> bool:
         ends = sum(job.working_bytes for job in device.running.values())
-        missing = needed - device.ledger.free_bytes - ends
-        return self._victims(device, claim, missing, worst) is not None
+        gone = tuple(slot.model for slot in moving)
+        missing = needed - self.free_bytes(device, claim) - ends
+        missing -= self._freed(device, claim, gone)
+        return self._victims(device, claim, missing, worst, gone) is not None
 
     def _victims(
-        self, device: Device, claim: Claim, missing: int, worst: Standing
+        self,
+        device: Device,
+        claim: Claim,
+        missing: int,
+        worst: Standing,
+        gone: tuple[str, ...] = (),
     ) -> Mapping[str, Slot] | None:
-        wanted = self._state.estimates.parts(self._state.models[claim.model].facts)
         ledger, slots = device.ledger, device.slots
+        gone_bytes = self._freed(device, claim, gone)
         candidates = [
             Candidate(name, ledger.weights_bytes(name), slot.used_s, self._judged(slot, claim))
             for name, slot in slots.items()
         ]
         victims = choose(
-            candidates, missing, worst, lambda models: ledger.leaving_bytes(models, wanted)
+            candidates,
+            missing,
+            worst,
+            lambda models: self._freed(device, claim, [*models, *gone]) - gone_bytes,
         )
         return None if victims is None else {each.model: slots[each.model] for each in victims}
+
+    def _freed(self, device: Device, claim: Claim, models: Collection[str]) -> int:
+        facts = self._state.models[claim.model].facts
+        wanted, kept_bytes = (
+            self._state.estimates.parts(facts),
+            kept_free_bytes(self._state, claim.model),
+        )
+        return device.ledger.freed_bytes(models, wanted, claim.model, kept_bytes)
 
     def _judged(self, slot: Slot, claim: Claim) -> Standing:
         kept = self._state.is_kept(slot)

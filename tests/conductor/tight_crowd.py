@@ -67,7 +67,7 @@ class TightCrowd(Crowd):
         cap_gb=st.sampled_from((0, 0, 12, 25, 40)),
         swap=st.sampled_from(("", "", "gpu0", "gpu1")),
         virtual_gb=st.sampled_from((0, 0, 0, 5)),
-        least_gb=st.sampled_from((0, 0, 0, 10)),
+        least_gb=st.sampled_from((0, 0, 0, 4, 10)),
         space_gb=st.sampled_from((0, 0, 0, 1, 4)),
         prefetch=st.sampled_from((1, 1, 2, 4)),
     )

@@ -246,9 +246,10 @@ class Device(msgspec.Struct, frozen=True):
     (free may be negative where others took what was promised).
 
     Kinds of holders: weights (of a model, by its name), shared (parts of these models), freeing
-    (of a model that leaves), working (of jobs, by whose they are), cache (our worker's, beyond
-    the rest), reservation (by whose it is), notebook (own code, by the notebook's name), foreign
-    (another program), margin.
+    (of a model that leaves), working (of jobs, by whose they are), kept_free (nobody's: it stays
+    free beside a model, which the name says), cache (our worker's, beyond the rest), reservation
+    (by whose it is), notebook (own code, by the notebook's name), foreign (another program),
+    margin.
 
     `state` is "starting", "ready" or "lost".
     """

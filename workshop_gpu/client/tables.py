@@ -27,6 +27,7 @@ _SHADES = {  # of a GPU's memory: colours that carry on dark and on light
     "reservation": "#9a6fc9",
     "notebook": "#3f9e8f",
     "foreign": "#8a8a8a",
+    "kept_free": "#d0d0d0",
     "margin": "#bdbdbd",
 }
 
@@ -270,7 +271,8 @@ def reservation_row(reservation: schemas.Reservation) -> Row:
 
 
 def _holder(part: Holder) -> str:
-    return f"{part.kind}: {part.name}" if part.name and part.name != part.kind else part.kind
+    kind = part.kind.replace("_", " ")
+    return f"{kind}: {part.name}" if part.name and part.name != part.kind else kind
 
 
 def _extras(device: schemas.Device) -> dict[str, str]:

@@ -24,6 +24,7 @@ from workshop_gpu.conductor.lanes import IDLE_S, UNKNOWN_S
 from workshop_gpu.conductor.lending import lend, take_back, worker_ended
 from workshop_gpu.conductor.ordering import Ordering
 from workshop_gpu.conductor.orders import Load
+from workshop_gpu.conductor.planning import kept_free_bytes
 from workshop_gpu.conductor.planning import working_bytes as working_bytes_of
 from workshop_gpu.conductor.records import Activity, Device, Job, Slot, State
 from workshop_gpu.conductor.rungs import RESIDENT
@@ -208,6 +209,7 @@ class Changes:
             # What it shares with others stays with them, and comes once more for it.
             if size_bytes > ledger.leaving_bytes((model,)):
                 ledger.set_weights(model, size_bytes)
+        self.keep_free(slot)
         slot.state, slot.since_s = SlotState.LOADING, now
         slot.placement = slot.asked = placement
         slot.memory = self.state.models[model].facts.memory
@@ -218,6 +220,13 @@ class Changes:
         self.touch(device)
         self.state.copies_changed(model)
         self.effects.append(LoadModel(device.name, model, placement, slot.memory.max_vram_bytes))
+
+    def keep_free(self, slot: Slot) -> None:
+        """What stays free beside a model that is there, or comes, by its settings and parts as
+        they are known now."""
+        device = self.state.devices[slot.device]
+        device.ledger.keep_free(slot.model, kept_free_bytes(self.state, slot.model))
+        self.state.touch(device.name)
 
     def evict(self, device: Device, model: str, because: str, room_for: str, now: float) -> None:
         """The device is told to drop the model; from here on nothing can use the slot, and its

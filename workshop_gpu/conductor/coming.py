@@ -40,8 +40,6 @@ def can_come_to(room: Room, state: State, now: float, job: Job, device: Device) 
     claim = Claim(job.model, job.participant, job.key)
     needed = Placing.for_job(state, now, job).least_bytes(device)
     moving = [
-        slot.model
-        for slot in device.slots.values()
-        if slot.state in _MOVING and not state.is_kept(slot)
+        slot for slot in device.slots.values() if slot.state in _MOVING and not state.is_kept(slot)
     ]
-    return room.later(device, claim, needed - device.ledger.leaving_bytes(moving))
+    return room.later(device, claim, needed, moving=moving)

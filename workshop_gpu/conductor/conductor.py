@@ -229,6 +229,8 @@ class Conductor:
                 if facts.on_disk:
                     model.fetching = model.fetch_failed = False
                 self._changes.forgive(facts.model)
+                for slot in state.slots(facts.model, SlotState.LOADING, SlotState.READY):
+                    self._changes.keep_free(slot)
         for name, model in before.items():
             state.models[name] = model
             model.listed, model.wanted_s = False, None

@@ -75,8 +75,9 @@ class SlotView(msgspec.Struct, frozen=True):
 class Holder(msgspec.Struct, frozen=True):
     """A named part of a GPU's memory.
 
-    `kind`: weights (of a model, or "shared by a, b"), freeing, working (of a job), cache (our
-    worker's, beyond the rest), reservation (its id), foreign (a process by its name), margin.
+    `kind`: weights (of a model, or "shared by a, b"), freeing, working (of a job),
+    kept_free (beside a model, whose settings say so), cache (our worker's, beyond the rest),
+    reservation (its id), foreign (a process by its name), margin.
     """
 
     kind: str

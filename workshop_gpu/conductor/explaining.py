@@ -23,6 +23,7 @@ from workshop_gpu.conductor.planner import (
 from workshop_gpu.conductor.planning import (
     Size,
     has_ladder,
+    kept_free_bytes,
     kind_of,
     question_for,
     room_on,
@@ -116,7 +117,8 @@ def explain(
     ready = device.has(model, SlotState.READY)
     there = device.has(model, SlotState.READY, SlotState.LOADING)
     own_bytes = device.ledger.leaving_bytes((model,)) if there else 0
-    question = question_for(state, model, size, device.ledger.free_bytes + own_bytes, device)
+    free_bytes = device.ledger.free_for(model, kept_free_bytes(state, model))
+    question = question_for(state, model, size, free_bytes + own_bytes, device)
     if not question.source:
         question = _with_neighbour(state, model, size, device, question)
     whole = RUNGS[:1]
@@ -176,7 +178,9 @@ def _option(state: State, now: float, model: str, size: Size, device: Device) ->
     if first is None or not first.victims:
         return first
     parts = state.estimates.parts(state.models[model].facts)
-    then = look(device.ledger.leaving_bytes(first.victims, parts), Standing.NOBODY)
+    kept_bytes = kept_free_bytes(state, model)
+    freed_bytes = device.ledger.freed_bytes(first.victims, parts, model, kept_bytes)
+    then = look(freed_bytes, Standing.NOBODY)
     return msgspec.structs.replace(then or first, victims=first.victims)
 
 

@@ -196,12 +196,12 @@ def _part(
     missing = (reservation.size_bytes or 0) - free_bytes
     if missing <= 0:
         return Option(device, Way.NOW)
-    victims = choose(candidates, missing, Standing.AWAITED, ledger.leaving_bytes)
+    victims = choose(candidates, missing, Standing.AWAITED, ledger.freed_bytes)
     if victims:
         size = sum(each.bytes for each in victims)
         return Option(device, Way.EVICT, float(size), victims[0].model)
     ends = sum(job.working_bytes for job in device.running.values())
-    if choose(candidates, missing - ends, Standing.NOT_YET, ledger.leaving_bytes) is not None:
+    if choose(candidates, missing - ends, Standing.NOT_YET, ledger.freed_bytes) is not None:
         return Option(device, Way.LATER, busy_s(device, now))
     return Option(device, Way.NOBODY_KNOWS)
 

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable
 from workshop_gpu.conductor.effects import Holder
 from workshop_gpu.conductor.events import ForeignProcess, PartBytes
 from workshop_gpu.conductor.foreign import Foreign
+from workshop_gpu.conductor.kept_free import KeptFree
 from workshop_gpu.conductor.lent import Lent
 from workshop_gpu.conductor.shared_weights import SharedWeights
 
@@ -25,6 +26,7 @@ class Ledger:
         self._foreign = Foreign()
         self._lent = Lent()
         self._weights = SharedWeights()
+        self._kept = KeptFree()
         self._freeing: dict[str, int] = {}
         self._working: dict[str, int] = {}
         self._reserved: dict[str, int] = {}
@@ -47,6 +49,7 @@ class Ledger:
         workers hold here stays."""
         self._change()
         self._weights.clear()
+        self._kept.clear()
         self._freeing.clear()
         self._working.clear()
         self._cache_bytes = 0
@@ -94,7 +97,7 @@ class Ledger:
     def _left_bytes(self) -> int:
         """What is free unless somebody has reserved the whole device."""
         held = self.foreign_bytes + self.ours_bytes + self._cache_bytes + self._lent.bytes
-        return self.most_bytes - held - sum(self._reserved.values())
+        return self.most_bytes - held - self._kept.bytes - sum(self._reserved.values())
 
     def holders(self) -> tuple[Holder, ...]:
         """Everybody who holds bytes, by kind and then in the order they came."""
@@ -107,6 +110,7 @@ class Ledger:
             *self._weights.holders(),
             *(Holder("freeing", name, size) for name, size in self._freeing.items()),
             *(Holder("working", name, size) for name, size in self._working.items()),
+            *self._kept.holders(),
             Holder("cache", "worker", self._cache_bytes),
             *self._lent.holders(),
             *(Holder("reservation", name, size) for name, size in self._reserved.items()),
@@ -173,17 +177,48 @@ class Ledger:
         """A load failed and left nothing behind."""
         self._change()
         self._weights.drop(model)
+        self._kept.drop(model)
 
     def start_freeing(self, model: str) -> None:
         """The slot leaves; its bytes count until they have come back."""
         self._change()
         self._freeing[model] = self.leaving_bytes((model,))
         self._weights.drop(model)
+        self._kept.drop(model)
 
     def freed(self, model: str) -> int:
         """The leaving slot's bytes came back; says how many the account had for it."""
         self._change()
         return self._freeing.pop(model, 0)
+
+    # what stays free beside models
+
+    def keep_free(self, model: str, size_bytes: int) -> None:
+        """So much stays free beside the model, from its load on until it leaves."""
+        self._change()
+        self._kept.set(model, size_bytes)
+
+    def kept_beyond(self, size_bytes: int, but: Collection[str] = ()) -> int:
+        """What others than these models want to stay free, beyond so many bytes."""
+        return self._kept.beyond(size_bytes, but)
+
+    def free_for(self, model: str, kept_bytes: int) -> int:
+        """What is free for a model that wants `kept_bytes` to stay free beside it, these included:
+        what it wants and what others want do not add up."""
+        return self.free_bytes + self._kept.bytes - self._kept.beyond(kept_bytes, (model,))
+
+    def freed_bytes(
+        self,
+        models: Collection[str],
+        wanted: Collection[PartBytes] = (),
+        model: str = "",
+        kept_bytes: int = 0,
+    ) -> int:
+        """What more is free for that model if all these leave: their weights, and what no longer
+        has to stay free for their sake."""
+        before = self._kept.beyond(kept_bytes, (model,))
+        after = self._kept.beyond(kept_bytes, (model, *models))
+        return self.leaving_bytes(models, wanted) + before - after
 
     # working memory
 

@@ -17,6 +17,7 @@ from workshop_gpu.conductor.planning import (
     TYPICAL,
     Size,
     encoders_of,
+    kept_free_bytes,
     kind_of,
     missing_elsewhere_bytes,
     roles_of,
@@ -127,7 +128,7 @@ def way_out(state: State, slot: Slot, now: float) -> Load | None:
     now. None where there is no such rung, or no room for one."""
     device = state.devices[slot.device]
     size = TYPICAL if slot.drawn is None else Size(*slot.drawn)
-    free_bytes = device.ledger.free_bytes
+    free_bytes = device.ledger.free_for(slot.model, kept_free_bytes(state, slot.model))
 
     def ask(needed: int) -> Option | None:
         return Option(device.name, free_bytes) if needed <= free_bytes else None
@@ -191,7 +192,10 @@ def _room_elsewhere(look: "Look") -> Evict | None:
             missing = missing_elsewhere_bytes(state, model, size_of(job), device)
             if not missing or not look.room.later(device, claim, placing.least_bytes(device)):
                 continue
-            option = look.room.option(swap, claim, max(0, swap.ledger.free_bytes) + missing)
+            # What stays free beside the model itself does so on its own device.
+            same_bytes = look.room.free_bytes(swap, claim) - swap.ledger.free_bytes
+            needed = max(0, swap.ledger.free_bytes) + missing + same_bytes
+            option = look.room.option(swap, claim, needed)
             if option is not None and option.victims and swap.can_transfer:
                 because = f"{model} on {device.name} needs its memory"
                 return Evict(swap.name, option.victims[0], because)

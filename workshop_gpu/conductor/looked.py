@@ -24,8 +24,15 @@ class Looked:
     """What would be free if what runs there had ended."""
     ever_bytes: int
     """What would be free if all that may ever leave had left, too."""
+    ever_kept_bytes: int
+    """What would have to stay free then, beside the models that stay."""
     movable: tuple["Slot", ...]
     """Ready, and kept by no hold or pin."""
+
+    def ever_for(self, kept_bytes: int) -> int:
+        """What would be free then for one that wants so much to stay free beside it, these bytes
+        included."""
+        return self.ever_bytes + min(kept_bytes, self.ever_kept_bytes)
 
 
 def look_at(state: "State", device: "Device") -> Looked:
@@ -44,5 +51,6 @@ def _found(state: "State", device: "Device") -> Looked:
         if slot.state is SlotState.READY and not state.is_kept(slot)
     )
     at_rest = ledger.free_bytes + sum(job.working_bytes for job in device.running.values())
-    leaving = ledger.leaving_bytes([slot.model for slot in movable])
-    return Looked(ledger.free_bytes, at_rest, at_rest + leaving, movable)
+    models = [slot.model for slot in movable]
+    ever, ever_kept = at_rest + ledger.freed_bytes(models), ledger.kept_beyond(0, models)
+    return Looked(ledger.free_bytes, at_rest, ever, ever_kept, movable)

@@ -107,7 +107,9 @@ class Placing:
         """A load takes no less, wherever it is and on whatever rung."""
         fewest = self._weights_bytes + self._working_bytes
         if self._has_ladder:
-            fewest = min(fewest, least_bytes(self._state, self._model, self._size))
+            least = least_bytes(self._state, self._model, self._size)
+            # What others want to stay free may be enough for it, too.
+            fewest = min(fewest, least - self._memory.min_free_bytes)
         return fewest - sum(part.bytes for part in self._parts)
 
     def load(self, device: Device, ask: Ask) -> Option | None:
@@ -264,7 +266,8 @@ class Placing:
         """The rungs that it may take there, for the room that is free or its own."""
         free = 0
         if not device.in_safe_mode:
-            free = device.ledger.free_bytes + self._freed_bytes + self._planned_bytes(device)
+            free = device.ledger.free_for(self._model, self._memory.min_free_bytes)
+            free += self._freed_bytes + self._planned_bytes(device)
         steps = self._all_steps(device)
         found = plans(self._state, self._model, self._size, room_after(steps, free), device)
         return allowed(found, steps)

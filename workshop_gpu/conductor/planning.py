@@ -252,10 +252,11 @@ def _is_awaited(state: State, device: Device, but: str, *, must: bool) -> bool:
     """Whether the device has room for a model that should be ready, or whose jobs have been
     overtaken for too long: then nobody else's weights come in between. Models that must borrow do
     not wait for each other: two of them, each on the other's device, would for ever."""
-    ever_bytes = look_at(state, device).ever_bytes
+    looked = look_at(state, device)
     for model in {*wanted_models(state), *state.queue.due_models()} - {but}:
         if must and must_borrow(state, model, TYPICAL, device):
             continue
+        ever_bytes = looked.ever_for(kept_free_bytes(state, model))
         fits = least_bytes(state, model, TYPICAL) <= ever_bytes
         if fits and _may_come_to(state, device, model):
             return True

@@ -73,8 +73,12 @@ def pins_problem(state: State) -> str:
     for name in (each for each in pinned if sizes[each] != _NOBODY_KNOWS):
         if problem := _too_large(state, name, rooms[0]):
             return problem
-    # Whoever comes last to a GPU must find room for its working memory too.
-    last_bytes = min(working for _, working in sizes.values())
+    # Whoever comes last to a GPU must find room for its working memory too, beside what stays free.
+    kept = {name: kept_free_bytes(state, name) for name in pinned}
+    most_kept_bytes = max(kept.values()) if len(rooms) == 1 else 0
+    last_bytes = min(
+        working + max(kept[name], most_kept_bytes) for name, (_, working) in sizes.items()
+    )
     weights = sorted((weights for weights, _ in sizes.values()), reverse=True)
     if _fit(weights, [room - last_bytes for room in rooms]) is not False:
         return ""
@@ -136,16 +140,15 @@ def _sizes_are_known(state: State) -> bool:
 
 
 def _least_bytes(state: State, name: str, pinned: Sequence[str]) -> tuple[int, int]:
-    """What the model's weights, and its working memory with what must stay free, take at the very
-    least. Nothing of it is sure where only its name speaks of its size; what others have too may be
-    there for them."""
+    """What the model's weights, and its working memory, take at the very least. Nothing of it is
+    sure where only its name speaks of its size; what others have too may be there for them."""
     facts, estimates = state.models[name].facts, state.estimates
     if has_ladder(state, name):
         found = plans(state, name, TYPICAL, 0)
         if not found:
             return _NOBODY_KNOWS
         weights_bytes = min(plan.weights_bytes for plan in found)
-        working_bytes = min(plan.working_bytes for plan in found) + kept_free_bytes(state, name)
+        working_bytes = min(plan.working_bytes for plan in found)
     elif facts.explicit_bytes or facts.file_bytes or estimates.was_weighed(facts):
         weights_bytes, working_bytes = state.weights_bytes(name), state.working_bytes_of(name)
     else:

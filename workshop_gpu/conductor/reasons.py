@@ -8,7 +8,12 @@ from workshop_gpu.conductor.fetching import awaits_download
 from workshop_gpu.conductor.lending import guests
 from workshop_gpu.conductor.people import person
 from workshop_gpu.conductor.placement import never_fits
-from workshop_gpu.conductor.planning import TYPICAL, least_bytes, missing_elsewhere_bytes
+from workshop_gpu.conductor.planning import (
+    TYPICAL,
+    kept_free_bytes,
+    least_bytes,
+    missing_elsewhere_bytes,
+)
 from workshop_gpu.conductor.records import Device, Job, Reservation, State
 from workshop_gpu.conductor.rungs import HOST
 from workshop_gpu.conductor.states import DeviceState, JobState, ReservationState, SlotState
@@ -111,6 +116,11 @@ def keepers(state: State, device: Device) -> list[str]:
     ]
     kept += _kept_guests(state, device)
     kept += _reservations(state, device)
+    kept += [
+        f"{gigabytes(holder.bytes)} stay free beside {holder.name} (min_free_gb)"
+        for holder in device.ledger.holders()
+        if holder.kind == "kept_free" and state.is_kept(device.slots[holder.name])
+    ]
     foreign = [holder for holder in device.ledger.holders() if holder.kind == "foreign"]
     kept += [f"{gigabytes(holder.bytes)} are taken by {holder.name}" for holder in foreign]
     return kept
@@ -152,7 +162,9 @@ def _who_keeps_room(state: State, model: str) -> str:
             for name, slot in device.slots.items()
             if state.models[name].pinned and name != model and not state.has_other_copy(slot)
         ]
-        if needed > left_bytes - sum(map(ledger.weights_bytes, pinned)):
+        others = [name for name in device.slots if name not in pinned]
+        kept_bytes = ledger.kept_beyond(kept_free_bytes(state, model), others)
+        if needed > left_bytes - kept_bytes - sum(map(ledger.weights_bytes, pinned)):
             return "pin"
     return "room"
 

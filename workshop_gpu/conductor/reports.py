@@ -173,6 +173,7 @@ class Reports:
         """The measured weights count from here; those who waited pay for the load together."""
         state, model = self._state, self._state.models[event.model]
         self._correct_weights(event, device)
+        self._changes.keep_free(slot)
         if event.placement == RESIDENT and not slot.uses:
             state.estimates.learn_load(event.model, event.weights_bytes, event.seconds_s)
         slot.state, slot.since_s = SlotState.READY, now

@@ -1,6 +1,6 @@
 """How a device gets room for somebody who wants it: what is free, and what may leave for him."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import msgspec
 
@@ -8,6 +8,7 @@ from workshop_gpu.conductor.events import PartBytes
 from workshop_gpu.conductor.eviction import Candidate, Standing, choose
 from workshop_gpu.conductor.looked import look_at
 from workshop_gpu.conductor.placement import Option
+from workshop_gpu.conductor.planning import kept_free_bytes
 from workshop_gpu.conductor.queue import BEGIN, END, Key
 from workshop_gpu.conductor.records import Device, Slot, State
 
@@ -69,14 +70,14 @@ class Room:
         self, device: Device, claim: Claim, needed: int, worst: Standing = Standing.AWAITED
     ) -> Option | None:
         """How the device gets room for so many bytes now; None where it cannot."""
-        free = look_at(self._state, device).free_bytes
+        free = self.free_bytes(device, claim)
         if needed <= free:
             return Option(device.name, free, busy=bool(device.running))
         if worst is Standing.NOBODY:
             return None
         # Mostly nothing can be taken from those who wait for what is there: then that is all.
         slots = [slot for slot in self.within_reach(device, claim) if not slot.running]
-        if not slots or needed > free + device.ledger.leaving_bytes([each.model for each in slots]):
+        if not slots or needed > free + self._freed_bytes(device, claim, slots):
             return None
         victims = self._choose(device, claim, needed - free, worst, slots)
         if not victims:
@@ -89,6 +90,10 @@ class Room:
             wanted=any(victim.standing is Standing.AWAITED for victim in victims),
             busy=bool(device.running),
         )
+
+    def free_bytes(self, device: Device, claim: Claim) -> int:
+        """What is free for the claim's model, with what stays free beside it."""
+        return device.ledger.free_for(claim.model, self._kept_bytes(claim))
 
     def farthest_on(self, device: Device) -> Key:
         """The last of those who wait for what could leave the device at once."""
@@ -112,25 +117,31 @@ class Room:
         ]
 
     def later(
-        self, device: Device, claim: Claim, needed: int, worst: Standing = Standing.NOT_YET
+        self,
+        device: Device,
+        claim: Claim,
+        needed: int,
+        worst: Standing = Standing.NOT_YET,
+        moving: Sequence[Slot] = (),
     ) -> bool:
         """Whether it would have room if what runs had ended and, with the usual `worst`, if
-        protections that run out by themselves had run out."""
+        protections that run out by themselves had run out. What is `moving` has left by then."""
         parts, looked = self._parts(claim), look_at(self._state, device)
         if worst is not Standing.NOT_YET:
             near = self.within_reach(device, claim)
             slots = [slot for slot in near if self._standing(slot, claim) <= worst]
-        elif parts or claim.model in device.slots:
+        elif parts or moving or claim.model in device.slots:
             slots = [slot for slot in looked.movable if slot.model != claim.model]
         else:
-            return needed <= looked.ever_bytes
-        leaving = device.ledger.leaving_bytes([slot.model for slot in slots], parts)
-        return needed <= looked.at_rest_bytes + leaving
+            return needed <= looked.ever_for(self._kept_bytes(claim))
+        running_bytes = looked.at_rest_bytes - looked.free_bytes
+        leaving = self._freed_bytes(device, claim, [*slots, *moving], parts)
+        return needed <= self.free_bytes(device, claim) + running_bytes + leaving
 
     def _choose(
         self, device: Device, claim: Claim, missing: int, worst: Standing, slots: list[Slot]
     ) -> tuple[Candidate, ...] | None:
-        ledger, wanted = device.ledger, self._parts(claim)
+        ledger, wanted, kept_bytes = device.ledger, self._parts(claim), self._kept_bytes(claim)
         candidates = [
             Candidate(
                 slot.model,
@@ -141,8 +152,26 @@ class Room:
             for slot in slots
         ]
         return choose(
-            candidates, missing, worst, lambda models: ledger.leaving_bytes(models, wanted)
+            candidates,
+            missing,
+            worst,
+            lambda models: ledger.freed_bytes(models, wanted, claim.model, kept_bytes),
         )
+
+    def _freed_bytes(
+        self,
+        device: Device,
+        claim: Claim,
+        slots: Sequence[Slot],
+        wanted: Collection[PartBytes] = (),
+    ) -> int:
+        """What more is free for the claim if these leave."""
+        models = [slot.model for slot in slots]
+        return device.ledger.freed_bytes(models, wanted, claim.model, self._kept_bytes(claim))
+
+    def _kept_bytes(self, claim: Claim) -> int:
+        """What is to stay free beside the claim's model."""
+        return kept_free_bytes(self._state, claim.model)
 
     def _parts(self, claim: Claim) -> tuple[PartBytes, ...]:
         return self._state.estimates.parts(self._state.models[claim.model].facts)

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from workshop_gpu.conductor.batching import best_size
 from workshop_gpu.conductor.coming import any_can_come, can_come
 from workshop_gpu.conductor.look import Look
-from workshop_gpu.conductor.looked import look_at
 from workshop_gpu.conductor.orders import Order, Run
 from workshop_gpu.conductor.placement import best
 from workshop_gpu.conductor.placing import Placing
@@ -111,7 +110,8 @@ def _has_room(look: Look, job: Job, together: int, device: Device) -> bool:
     """Whether so many such jobs can be drawn together as the model is placed, within what its
     settings let it take and leave free."""
     state, placement = look.state, device.slots[job.model].placement
-    room_bytes = look_at(state, device).free_bytes - kept_free_bytes(state, job.model)
+    kept_bytes = kept_free_bytes(state, job.model)
+    room_bytes = device.ledger.free_for(job.model, kept_bytes) - kept_bytes
     if working_bytes(state, job, together, placement) > room_bytes:
         return False
     return is_within_cap(state, job.model, size_of(job, together), placement)

@@ -13,7 +13,13 @@ from workshop_gpu.conductor.fairness import Reason, rank
 from workshop_gpu.conductor.fetching import awaits_download
 from workshop_gpu.conductor.loading import another_is_worth_it_for
 from workshop_gpu.conductor.look import Look
-from workshop_gpu.conductor.planning import has_rung_on, least_bytes, must_borrow, size_of
+from workshop_gpu.conductor.planning import (
+    has_rung_on,
+    kept_free_bytes,
+    least_bytes,
+    must_borrow,
+    size_of,
+)
 from workshop_gpu.conductor.queue import Key
 from workshop_gpu.conductor.records import Device, Job, Reservation, Slot, State
 from workshop_gpu.conductor.shapes import others
@@ -95,8 +101,10 @@ def _left_bytes(state: State, device: Device, model: str) -> int:
         for slot in device.slots.values()
         if slot.model != model and state.models[slot.model].pinned and state.is_kept(slot)
     ]
-    ledger = device.ledger
-    return ledger.most_bytes - ledger.foreign_bytes - sum(map(ledger.weights_bytes, pinned))
+    ledger, others = device.ledger, device.slots.keys() - {*pinned}
+    kept_bytes = ledger.kept_beyond(kept_free_bytes(state, model), others)
+    taken_bytes = sum(map(ledger.weights_bytes, pinned)) + kept_bytes
+    return ledger.most_bytes - ledger.foreign_bytes - taken_bytes
 
 
 def _is_enough(look: Look, job: Job, ready: Sequence[Slot], coming: set[str]) -> bool:

@@ -15,7 +15,7 @@ EVERY_S = 10.0
 KEPT_S = 1800.0
 _RATE_S = 60.0
 """Pictures a minute are counted over so long a time."""
-_NOT_USED = ("margin", "reservation")
+_NOT_USED = ("margin", "reservation", "kept_free")
 
 
 class Point(msgspec.Struct, frozen=True):

@@ -20,7 +20,7 @@ _MOST_MODELS = 100
 _OTHER = "other"
 _SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600)
 _KINDS = (
-    "weights", "freeing", "working", "cache", "reservation", "foreign", "margin",
+    "weights", "freeing", "working", "kept_free", "cache", "reservation", "foreign", "margin",
 )  # fmt: skip
 _SHOWN_SLOTS = (SlotState.LOADING, SlotState.READY, SlotState.LEAVING, SlotState.FAILED)
 

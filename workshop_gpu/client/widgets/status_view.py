@@ -15,6 +15,7 @@ _KINDS = {
     "reservation": "reserved by ",
     "notebook": "own code of ",
     "foreign": "",
+    "kept_free": "stays free beside ",
     "margin": "safety margin",
 }
 _ORDER = list(_KINDS)
