@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from tests.conductor.laddered import laddered, loaded, ordered
+from tests.conductor.laddered import laddered, loaded, notices, ordered
 from tests.conductor.staging import GB, MEGAPIXEL, Stage, stage
 from workshop_gpu.client.plans import PlanTable
 from workshop_gpu.conductor import events
@@ -218,3 +218,53 @@ def test_it_is_a_table_for_people() -> None:
     assert lines[-1] == "≈ reckoned from what was measured otherwise · ? a guess"
     assert sum(line.startswith("→") for line in lines) == 1
     assert "<table" in table._repr_html_()
+
+
+TUNED = {
+    "prefetch": MemorySettings(prefetch=3),
+    "swap_space_gb": MemorySettings(swap_space_bytes=GB),
+    "swap_device": MemorySettings(swap_device="gpu1"),
+    "swap_space_gb and prefetch": MemorySettings(prefetch=3, swap_space_bytes=GB),
+}
+
+
+@pytest.mark.parametrize(("settings", "memory"), TUNED.items())
+def test_settings_that_are_of_no_effect_with_a_rung_named_elsewhere_are_told_once_and_noted(
+    settings: str, memory: MemorySettings
+) -> None:
+    """Beside the rung itself they would be mistakes of models.toml."""
+    verb, it = ("are", "them") if " and " in settings else ("is", "it")
+
+    def told(by: str) -> str:
+        what = f"{settings} of large {verb} of no effect"
+        return f'{what}: "staged" is named {by}, and makes no use of {it}. "auto" does.'
+
+    facts, placed = laddered(memory=memory), Policy(placements={"large": "staged"})
+    made = stage(facts, devices=("gpu0", "gpu1"))
+    assert not notices(made)
+    assert not [note for note in explained(made).notes if "no effect" in note]
+    made.tell(events.PolicyChanged(placed))
+    assert explained(made).notes[0] == told("by the instructor")
+    made.tell(events.PolicyChanged(msgspec.structs.replace(placed, patience_s=19.0)))
+    made.tell(events.CatalogueChanged((facts, laddered("small"))))
+    made.submit("large")
+    assert notices(made) == [told("by the instructor")]
+    made.tell(events.PolicyChanged(Policy()))
+    assert not [note for note in explained(made).notes if "no effect" in note]
+
+    default = msgspec.structs.replace(memory, placement="staged")
+    made = stage(laddered(memory=default), devices=("gpu0", "gpu1"))
+    assert notices(made) == [told("as default_placement")]
+
+    made = stage(facts, devices=("gpu0", "gpu1"))
+    plan = made.conductor.plan("large", Size(MEGAPIXEL, 1, 28, "staged"), made.now)
+    assert plan.notes[0] == told("with the job")
+    assert not notices(made)
+
+
+def test_settings_of_which_the_named_rung_makes_use_are_not_told_of() -> None:
+    streams = MemorySettings("staged-streamed", prefetch=3, swap_space_bytes=GB)
+    swaps = MemorySettings("swap-both", prefetch=3, swap_device="gpu1")
+    whole = MemorySettings("resident", max_vram_bytes=60 * GB, min_free_bytes=GB)
+    for memory in (streams, swaps, whole):
+        assert not notices(stage(laddered(memory=memory), devices=("gpu0", "gpu1")))

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from workshop_gpu.catalogue.spec import Limits, Memory, ModelSpec
 from workshop_gpu.conductor.ladder import (
     RUNGS,
+    makes_no_use_of,
     names,
-    needs_no_buffers,
-    rung_named,
     streams_nothing,
     takes_another_gpu,
 )
@@ -112,21 +111,23 @@ def _memory(memory: Memory) -> Iterator[Broken]:
 def _inert(memory: Memory) -> Iterator[Broken]:
     """What the rung that is named makes no use of: it would be of no effect, and nobody told."""
     placement = memory.placement
-    tuned = {"swap_space_gb": memory.swap_space_gb != 0, "prefetch": memory.prefetch != 1}
-    for name in (name for name, given in tuned.items() if given and needs_no_buffers(placement)):
+    given = {
+        "swap_space_gb": memory.swap_space_gb != 0,
+        "prefetch": memory.prefetch != 1,
+        "swap_device": memory.swap_device not in HOST,
+    }
+    for name in makes_no_use_of(placement, [name for name, is_given in given.items() if is_given]):
+        if name == "swap_device":
+            swapping = ", ".join(f'"{rung.name}"' for rung in RUNGS if rung.swaps)
+            use, why = swapping, "takes no memory of another GPU"
+            otherwise = "name one of these"
+        else:
+            use, why = "the buffers of streaming", "streams nothing"
+            otherwise = 'name a rung that does, such as "staged-streamed"'
         yield (
             ("memory", name),
-            f'{name} is for the buffers of streaming, and placement "{placement}" streams nothing; '
-            'write placement = "auto", name a rung that does, such as "staged-streamed", or leave '
-            f"{name} out",
-        )
-    named = rung_named(placement) is not None
-    if memory.swap_device not in HOST and named and not takes_another_gpu(placement):
-        swapping = ", ".join(f'"{rung.name}"' for rung in RUNGS if rung.swaps)
-        yield (
-            ("memory", "swap_device"),
-            f'swap_device is for {swapping}, and placement "{placement}" takes no memory of '
-            'another GPU; write placement = "auto", name one of these, or leave swap_device out',
+            f'{name} is for {use}, and placement "{placement}" {why}; write placement = "auto", '
+            f"{otherwise}, or leave {name} out",
         )
 
 

@@ -40,6 +40,7 @@ from workshop_gpu.conductor.events import (
 )
 from workshop_gpu.conductor.explaining import PlanView, explain
 from workshop_gpu.conductor.fetching import to_fetch
+from workshop_gpu.conductor.inert import tell_of_inert
 from workshop_gpu.conductor.learned import Learned
 from workshop_gpu.conductor.ledger import Ledger
 from workshop_gpu.conductor.lending import replace_workers
@@ -281,6 +282,8 @@ class Conductor:
         """Looks where something changed, and at one job of each size."""
         if isinstance(event, _ABOUT_PINS):
             see_to_pins(self._state, self._changes)
+        if isinstance(event, CatalogueChanged | PolicyChanged):
+            tell_of_inert(self._state, self._changes)
         suspects, self._state.suspects = self._state.suspects, {}
         for model in suspects:
             end_hopeless_wishes(self._state, self._changes, model, now)

@@ -8,6 +8,7 @@ from workshop_gpu.conductor.admission import check_offered, usable_devices, why_
 from workshop_gpu.conductor.compiled import Blocks, blocks_of
 from workshop_gpu.conductor.errors import DeviceUnknown, NoDevice, gigabytes
 from workshop_gpu.conductor.eviction import Standing
+from workshop_gpu.conductor.inert import inert_note, named_by
 from workshop_gpu.conductor.ladder import AUTO, RUNGS, streams_nothing
 from workshop_gpu.conductor.memory_rules import check_memory
 from workshop_gpu.conductor.placement import Option
@@ -65,8 +66,8 @@ class RungView(msgspec.Struct, frozen=True):
 class PlanView(msgspec.Struct, frozen=True):
     """All rungs on one GPU, from best to slowest. `room_bytes` is what a plan may take now
     if nobody leaves; `placement` where the model is ("": it is not there). `warning`: where hardly
-    anything would be left. `notes`: what the model cannot do, and which numbers are guesses.
-    `blocks`: whether the denoiser's are compiled."""
+    anything would be left. `notes`: what the model cannot do, which of its settings are of no
+    effect, and which numbers are guesses. `blocks`: whether the denoiser's are compiled."""
 
     model: str
     device: str
@@ -156,7 +157,7 @@ def explain(
         words_of(slot.placement) if slot is not None and ready else "",
         views,
         _warning(chosen, device),
-        tuple(_notes(question, known)) if ladder else (),
+        tuple(_notes(question, known, inert_note(state, model, size.placement))) if ladder else (),
         blocks_of(state, model, device),
     )
 
@@ -231,12 +232,7 @@ def _why_chosen(state: State, model: str, size: Size) -> str:
     name = size.placement or state.models[model].facts.memory.placement
     if name == AUTO:
         return "chosen: the fastest that fits"
-    if size.placement:
-        by = "with the job"
-    elif model in state.policy.placements:
-        by = "by the instructor"
-    else:
-        by = "in models.toml or as default_placement"
+    by = named_by(state, model, size.placement) or "in models.toml or as default_placement"
     if not has_ladder(state, model):
         return f'chosen until its parts are known; then "{name}", named {by}'
     return f"chosen: named {by}"
@@ -288,7 +284,9 @@ def _looks_faster(plan: Plan, chosen: Plan | None) -> bool:
     return plan.job_s < chosen.job_s
 
 
-def _notes(question: Question, known: _Known) -> Iterator[str]:
+def _notes(question: Question, known: _Known, inert: str) -> Iterator[str]:
+    if inert:
+        yield inert
     for role, words in ((DENOISER, "its denoiser"), (ENCODERS, "its text encoders")):
         if why := why_not_streamed(question, role):
             yield f"Rungs that stream {words} are left out: {why} (prefetch, swap_space_gb)."

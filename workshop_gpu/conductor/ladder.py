@@ -4,6 +4,7 @@ Instructors name them in models.toml and for single jobs; the planner (see `plan
 all. The modes that people know from other programs are names for the same things.
 """
 
+from collections.abc import Iterable
 from enum import Enum
 from functools import lru_cache
 
@@ -186,6 +187,17 @@ def needs_no_buffers(name: str) -> bool:
     """Whether nothing of the rung of this name comes through buffers; of "auto" something may."""
     rung = rung_named(name)
     return rung is not None and not rung.streamed_roles
+
+
+def makes_no_use_of(name: str, given: Iterable[str]) -> list[str]:
+    """Those of the memory settings that were given, by their names in models.toml, which are of no
+    effect with the rung of this name; "auto" makes use of all."""
+    unused = {
+        "swap_space_gb": needs_no_buffers(name),
+        "prefetch": needs_no_buffers(name),
+        "swap_device": rung_named(name) is not None and not takes_another_gpu(name),
+    }
+    return [each for each in given if unused[each]]
 
 
 @lru_cache(maxsize=256)

@@ -363,6 +363,8 @@ class State:
     policy: Policy = field(default_factory=Policy)
     pins_told: str = ""
     """What people were told last of pins that cannot be ready together."""
+    inert_told: dict[str, str] = field(default_factory=dict)
+    """By model, what people were told last of its settings that are of no effect."""
     catalogue: dict[str, ModelFacts] = field(default_factory=dict)
     """Listed models as the catalogue has them, without the policy."""
     waiting_times: WaitingTimes = field(default_factory=WaitingTimes)
