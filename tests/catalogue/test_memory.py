@@ -118,3 +118,66 @@ def test_the_default_placement_counts_where_models_toml_does_not_say_one(
     alone.load()
     named = placement if placement != "resident" else "auto"
     assert alone.facts()[0].memory.placement == named
+
+
+@pytest.mark.parametrize(
+    ("table", "placement"),
+    [
+        ('encoders = "cpu", vae = "tiled"', "encoders=cpu,vae=tiled"),
+        ('vae = "tiled", encoders = "cpu"', "encoders=cpu,vae=tiled"),
+        ('encoders = "staged", vae = "staged"', "staged"),
+        ('encoders = "cpu"', "cpu-encoders"),
+        ('vae = "resident"', "resident"),
+        ("", "resident"),
+        ('denoiser = "staged+sliced"', "denoiser=staged+sliced"),
+    ],
+)
+def test_a_table_says_for_each_role_how_it_is_placed(table: str, placement: str) -> None:
+    read = parse_models(ENTRY.replace("KEYS", f"placement = {{ {table} }}, max_vram_gb = 9"))
+    assert not read.mistakes
+    assert read.specs[0].memory.settings().placement == placement
+
+
+def test_such_a_table_may_have_a_header_of_its_own(tmp_path: Path) -> None:
+    text = '[[model]]\nid = "m"\nsource = { folder = "m" }\n[model.memory.placement]\n'
+    read = parse_models(f'{text}encoders = "cpu"\nvae = "tiles"\n')
+    (mistake,) = read.mistakes
+    assert mistake.line == 6
+    assert mistake.reason == (
+        'vae = "tiles" is not known; it is resident, staged, tiled, staged+tiled'
+    )
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ('placement = { encoder = "cpu" }', 'unknown key "encoder" (did you mean "encoders"?)'),
+        ("placement = { encoders = 1 }", "encoders must be text, not a whole number"),
+        ("placement = 7", "placement must be text or a table, not a whole number"),
+        ('placement = { denoiser = "cpu" }', 'denoiser = "cpu" is not known; it is resident, st'),
+        ('placement = { vae = "staged+sliced" }', 'vae = "staged+sliced" is not known'),
+        ('placement = { encoders = "swap" }', 'name it too, such as swap_device = "cuda:1"'),
+        (
+            'placement = { encoders = "swap", denoiser = "streamed" }, swap_device = "cuda:1"',
+            'write denoiser = "swap"',
+        ),
+        ('placement = { vae = "tiled" }, prefetch = 2', "prefetch is for the buffers"),
+        ('placement = { encoders = "cpu" }, virtual_vram_gb = 3', "streams nothing"),
+        ('placement = { vae = "tiled" }, swap_device = "cuda:1"', '"swap-encoders"'),
+        ('placement = "encoders=gpu"', "or a table of roles such as { encoders"),
+    ],
+)
+def test_a_mistake_of_such_a_table_has_its_line_and_what_would_do(keys: str, said: str) -> None:
+    (mistake,) = parse_models(ENTRY.replace("KEYS", keys)).mistakes
+    assert mistake.line == 4
+    assert said in mistake.reason
+
+
+def test_what_the_words_of_a_table_make_use_of_goes_with_it() -> None:
+    for keys in (
+        'placement = { denoiser = "streamed", vae = "tiled" }, prefetch = 2, virtual_vram_gb = 3',
+        'placement = { encoders = "streamed" }, swap_space_gb = 1',
+        'placement = { encoders = "swap", vae = "tiled" }, swap_device = "cuda:1"',
+        'placement = { encoders = "cpu", denoiser = "swap" }, swap_device = "cuda:1", prefetch = 2',
+    ):
+        assert not parse_models(ENTRY.replace("KEYS", keys)).mistakes, keys

@@ -29,9 +29,18 @@ BLOCKS: tuple[tuple[int, ...], ...] = (
 )
 
 
+BY_HAND = (
+    "encoders=cpu,vae=tiled",
+    "encoders=streamed,denoiser=staged",
+    "encoders=streamed,denoiser=all-streamed,vae=staged+tiled",
+    "denoiser=staged+sliced",
+    "denoiser=streamed,vae=tiled",
+)
+
+
 def some_settings(dice: Random) -> MemorySettings:
     return MemorySettings(
-        placement=dice.choice(("auto", "auto", *names())),
+        placement=dice.choice(("auto", "auto", *names(), *BY_HAND)),
         virtual_vram_bytes=dice.choice((0, 0, GB // 5, GB, 3 * GB, 8 * GB)),
         swap_space_bytes=dice.choice((0, 0, GB // 10, GB // 2, GB, 5 * GB, 20 * GB)),
         max_vram_bytes=dice.choice((0, 0, 0, GB // 2, GB, 4 * GB, 16 * GB)),
@@ -51,7 +60,7 @@ def test_a_job_is_refused_or_its_model_comes_whatever_the_settings() -> None:
     for _ in range(900):
         facts = laddered(memory=some_settings(dice))
         made = stage(msgspec.structs.replace(facts, roles=some_roles(dice)))
-        rung = dice.choice(("", "", *names()))
+        rung = dice.choice(("", "", *names(), *BY_HAND))
         request = msgspec.structs.replace(made.job_submitted("large"), placement=rung)
         try:
             made.tell(request)

@@ -9,7 +9,6 @@ from msgspec import structs
 from workshop_gpu.conductor.ladder import (
     MODES,
     RUNGS,
-    Streams,
     names,
     rung_named,
     rung_of,
@@ -33,6 +32,7 @@ from workshop_gpu.conductor.rungs import (
     VAE,
     Placement,
     RoleBytes,
+    Streams,
 )
 from workshop_gpu.conductor.working_memory import Activations, by_formula
 

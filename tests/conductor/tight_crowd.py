@@ -16,6 +16,7 @@ from workshop_gpu.conductor.memory_settings import MemorySettings
 from workshop_gpu.conductor.states import Priority
 
 _RUNGS = tuple(rung.name for rung in RUNGS)
+_BY_HAND = ("encoders=cpu,vae=tiled", "denoiser=all-streamed", "encoders=streamed,denoiser=staged")
 _MANNERS = ("exact", "cpu-encoders", "tiled", "tiled+cpu-encoders", "tiled+sliced+cpu-encoders")
 
 
@@ -63,7 +64,7 @@ class TightCrowd(Crowd):
 
     @rule(
         model=st.sampled_from(LADDERED),
-        placement=st.sampled_from((*["auto"] * 3, *_RUNGS)),
+        placement=st.sampled_from((*["auto"] * 3, *_RUNGS, *_BY_HAND)),
         cap_gb=st.sampled_from((0, 0, 12, 25, 40)),
         swap=st.sampled_from(("", "", "gpu0", "gpu1")),
         virtual_gb=st.sampled_from((0, 0, 0, 5)),

@@ -13,7 +13,8 @@ from PIL import Image
 from workshop_gpu.catalogue.catalogue import Catalogue
 from workshop_gpu.catalogue.shipped import ASSETS
 from workshop_gpu.conductor.errors_placement import NotRepeatable
-from workshop_gpu.conductor.ladder import RUNGS, Rung, Streams
+from workshop_gpu.conductor.ladder import RUNGS
+from workshop_gpu.conductor.rungs import Rung, Streams
 from workshop_gpu.host.devices import find_devices
 from workshop_gpu.host.records import JobRecord, Participant
 from workshop_gpu.host.runtime import Runtime, RuntimeSettings
@@ -101,6 +102,34 @@ def test_every_rung_by_name_one_after_the_other(tmp_path: Path, resident: np.nda
                 else:
                     assert abs(picture - resident).max() <= 32, rung.name
             _, picture = await drawn(runtime, "resident")
+            assert (picture == resident).all()
+
+    asyncio.run(scenario())
+
+
+def test_a_combination_by_hand_draws_as_its_words_say(tmp_path: Path, resident: np.ndarray) -> None:
+    models = tmp_path / "models.toml"
+    models.write_text(
+        f'[[model]]\nid = "shapes"\nsource = {{ folder = "{ASSETS / "shapes"}" }}\n'
+        'memory = { placement = { encoders = "staged", denoiser = "streamed" } }\n'
+    )
+    settings = RuntimeSettings(tuple(find_devices([ROOMY])), tmp_path, threads=1)
+
+    async def scenario() -> None:
+        async with Runtime(settings, Catalogue(models)).running() as runtime:
+            await runtime.catalogue_read()
+            _, picture = await drawn(runtime)
+            said = ["text encoders staged, the denoiser partly streamed"]
+            assert placements_of(runtime) == said
+            assert (picture == resident).all()
+            _, picture = await drawn(runtime, "encoders=streamed,denoiser=staged")
+            assert placements_of(runtime) == ["text encoders streamed, the denoiser staged"]
+            assert (picture == resident).all()
+            _, picture = await drawn(runtime, "encoders=cpu,vae=staged+tiled")
+            assert placements_of(runtime) == ["text encoders on the CPU, VAE staged, VAE tiling"]
+            assert abs(picture - resident).max() <= 32
+            _, picture = await drawn(runtime)
+            assert placements_of(runtime) == said
             assert (picture == resident).all()
 
     asyncio.run(scenario())

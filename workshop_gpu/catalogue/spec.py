@@ -2,8 +2,10 @@
 
 import msgspec
 
-from workshop_gpu.conductor.ladder import AUTO, streams_nothing
+from workshop_gpu.conductor.combining import STAYS, name_of
+from workshop_gpu.conductor.ladder import AUTO, rung_named, streams_nothing
 from workshop_gpu.conductor.memory_settings import MemorySettings
+from workshop_gpu.conductor.rungs import DENOISER, ENCODERS, VAE
 
 
 class Defaults(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -44,10 +46,25 @@ class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     gguf: str = ""
 
 
+class Combination(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One word for each role of a model that says how it is placed; see
+    `conductor/combining.py`."""
+
+    encoders: str = STAYS
+    denoiser: str = STAYS
+    vae: str = STAYS
+
+    @property
+    def words(self) -> dict[str, str]:
+        """By role."""
+        return {ENCODERS: self.encoders, DENOISER: self.denoiser, VAE: self.vae}
+
+
 class Memory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How a model may use a GPU's memory; see `conductor/ladder.py` for the rungs.
 
-    GB are of 10^9 bytes. `placement` is "auto" or a rung's name ("": not said).
+    GB are of 10^9 bytes. `placement` is "auto" or a rung's name ("": not said), or says it for each
+    role.
     `virtual_vram_gb`: so much of the denoiser is streamed (0: the planner decides).
     `swap_space_gb`: what streaming's buffers may take (0: whole blocks). `swap_device`: "cpu", or
     another GPU whose memory it may use. `max_vram_gb`: the model with its working memory takes no
@@ -55,7 +72,7 @@ class Memory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stays free beside it.
     """
 
-    placement: str = ""
+    placement: str | Combination = ""
     virtual_vram_gb: float = 0.0
     swap_space_gb: float = 0.0
     swap_device: str = ""
@@ -63,12 +80,21 @@ class Memory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     prefetch: int = 1
     min_free_gb: float = 0.0
 
+    @property
+    def named(self) -> str:
+        """The placement by its name: that of the rung, where a combination is one of the ladder."""
+        if isinstance(self.placement, str):
+            return self.placement
+        name = name_of(self.placement.words)
+        rung = rung_named(name)
+        return name if rung is None else rung.name
+
     def settings(self, default_placement: str = AUTO) -> MemorySettings:
         """The same in bytes; the default counts where no placement is said, and where it can:
         what is to be streamed in any case is never placed so that nothing is."""
         default = AUTO if self.virtual_vram_gb and streams_nothing(default_placement) else ""
         return MemorySettings(
-            self.placement or default or default_placement,
+            self.named or default or default_placement,
             round(self.virtual_vram_gb * 1e9),
             round(self.swap_space_gb * 1e9),
             self.swap_device,

@@ -4,9 +4,11 @@ import math
 import re
 from collections.abc import Iterator
 
-from workshop_gpu.catalogue.spec import Limits, Memory, ModelSpec
+from workshop_gpu.catalogue.spec import Combination, Limits, Memory, ModelSpec
+from workshop_gpu.conductor.combining import problems_in
 from workshop_gpu.conductor.ladder import (
     RUNGS,
+    is_placement,
     makes_no_use_of,
     names,
     streams_nothing,
@@ -81,21 +83,25 @@ def _source(spec: ModelSpec) -> Iterator[Broken]:
 def _memory(memory: Memory) -> Iterator[Broken]:
     """What can be said without knowing the model and the card; the rest is refused when somebody
     asks for the model."""
-    if memory.placement not in ("", *names()):
+    if isinstance(memory.placement, Combination):
+        for role, problem in problems_in(memory.placement.words):
+            yield ("memory", "placement", role), problem
+    elif memory.placement and not is_placement(memory.placement):
         yield (
             ("memory", "placement"),
-            f'placement "{memory.placement[:80]}" is not known; it is {", ".join(names())}',
+            f'placement "{memory.placement[:80]}" is not known; it is {", ".join(names())}, or a '
+            'table of roles such as { encoders = "cpu", denoiser = "streamed" }',
         )
-    if takes_another_gpu(memory.placement) and memory.swap_device in HOST:
+    if takes_another_gpu(memory.named) and memory.swap_device in HOST:
         yield (
             ("memory", "placement"),
-            f'placement "{memory.placement}" takes memory of another GPU; name it too, such as '
+            f'placement "{memory.named}" takes memory of another GPU; name it too, such as '
             'swap_device = "cuda:1"',
         )
-    if memory.virtual_vram_gb and streams_nothing(memory.placement):
+    if memory.virtual_vram_gb and streams_nothing(memory.named):
         yield (
             ("memory", "virtual_vram_gb"),
-            f'virtual_vram_gb is streamed, and placement "{memory.placement}" streams nothing of '
+            f'virtual_vram_gb is streamed, and placement "{memory.named}" streams nothing of '
             'the denoiser; write placement = "auto", name a rung that does, such as '
             '"staged-streamed", or leave virtual_vram_gb out',
         )
@@ -110,7 +116,7 @@ def _memory(memory: Memory) -> Iterator[Broken]:
 
 def _inert(memory: Memory) -> Iterator[Broken]:
     """What the rung that is named makes no use of: it would be of no effect, and nobody told."""
-    placement = memory.placement
+    placement = memory.named
     given = {
         "swap_space_gb": memory.swap_space_gb != 0,
         "prefetch": memory.prefetch != 1,

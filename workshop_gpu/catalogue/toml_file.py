@@ -172,10 +172,10 @@ class _Reading:
         good: dict[str, Any] = {}
         for key, value in table.items():
             here = (*place, key)
-            wanted = fields[key].type if key in fields else None
+            wanted = _wanted(fields[key].type, value) if key in fields else None
             if wanted is None:
                 self._note(here, unknown_key(key, [*fields, *extra]))
-            elif isinstance(wanted, type) and issubclass(wanted, msgspec.Struct):
+            elif isinstance(wanted, type) and _is_table(wanted):
                 if isinstance(value, dict):
                     good[key] = self._good_fields(here, value, wanted)
                 else:
@@ -184,7 +184,8 @@ class _Reading:
             elif _fits(value, wanted):
                 good[key] = value
             else:
-                self._note(here, f"{key} must be {_in_words(wanted)}, not {_in_words(type(value))}")
+                kind = fields[key].type
+                self._note(here, f"{key} must be {_in_words(kind)}, not {_in_words(type(value))}")
         for name, field in fields.items():
             if field.required and name not in table:
                 self._note(place, _missing(name))
@@ -192,6 +193,16 @@ class _Reading:
 
     def _note(self, place: Place, reason: str) -> None:
         self._mistakes.append(CatalogueMistake(lines.line_of(self._places, place), reason))
+
+
+def _wanted(kind: Any, value: Any) -> Any:
+    """The type of a field; of one that may be a table too, that which the value is meant as."""
+    tables = [each for each in get_args(kind) if isinstance(each, type) and _is_table(each)]
+    return tables[0] if tables and isinstance(value, dict) else kind
+
+
+def _is_table(kind: type) -> bool:
+    return issubclass(kind, msgspec.Struct)
 
 
 def _fits(value: Any, wanted: Any) -> bool:
@@ -226,7 +237,9 @@ def _in_words(kind: Any) -> str:
         str: "text", int: "a whole number", float: "a number", bool: "true or false",
         dict: "a table", list: "a list", tuple[str, ...]: "a list of texts",
     }  # fmt: skip
-    return names.get(kind, " or ".join(str(part) for part in get_args(kind)) or "a date")
+    if isinstance(kind, type) and _is_table(kind):
+        return "a table"
+    return names.get(kind, " or ".join(map(_in_words, get_args(kind))) or "a date")
 
 
 def _syntax_mistake(problem: str, text: str) -> CatalogueMistake:

@@ -27,7 +27,7 @@ from workshop_gpu.conductor.errors import (
     ReportedError,
     gigabytes,
 )
-from workshop_gpu.conductor.ladder import names
+from workshop_gpu.conductor.ladder import is_placement, names
 from workshop_gpu.conductor.rungs import HOST
 from workshop_gpu.conductor.states import JobState, SlotState
 from workshop_gpu.host.devices import DeviceConfig
@@ -43,7 +43,7 @@ def generate(options: argparse.Namespace) -> int:
     for problem in catalogue.problems:
         print(f"workshop-gpu: {problem}", file=sys.stderr)
     spec = _chosen(catalogue, options.model)
-    if options.placement and options.placement not in names():
+    if options.placement and not is_placement(options.placement):
         known = ", ".join(names())
         raise InvalidRequest("placement", f'"{options.placement}" is none of {known}')
     params = complete(_request(options, spec), spec, loras=catalogue.loras_for(spec.id))
@@ -83,7 +83,7 @@ def _devices(
 ) -> tuple[DeviceConfig, ...]:
     """One, and the model's swap device for a rung that takes memory of it."""
     device, swap = device_and_swap(options.device, spec)
-    if swaps(options.placement or spec.memory.placement):
+    if swaps(options.placement or spec.memory.named):
         return (device,) if swap is None else (device, swap)
     if spec.memory.swap_device not in HOST:
         catalogue.swap_aside = True

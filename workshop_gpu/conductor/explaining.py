@@ -125,7 +125,8 @@ def explain(
     whole = RUNGS[:1]
     ladder = has_ladder(state, model)
     allowed = rungs_for(state.models[model].facts.memory, size.placement) if ladder else whole
-    plans = plan_all(question, RUNGS if ladder else whole)
+    combined = tuple(rung for rung in allowed if rung not in RUNGS)
+    plans = plan_all(question, (*combined, *RUNGS) if ladder else whole)
     option = _option(state, now, model, size, device)
     chosen = None
     if option is not None:

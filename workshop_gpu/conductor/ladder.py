@@ -5,42 +5,27 @@ all. The modes that people know from other programs are names for the same thing
 """
 
 from collections.abc import Iterable
-from enum import Enum
 from functools import lru_cache
 
-import msgspec
-
-from workshop_gpu.conductor.rungs import DENOISER, ENCODERS, RESIDENT, ROLES, VAE, Placement
+from workshop_gpu.conductor.combining import (
+    ALL_STREAMED,
+    STREAMED,
+    combination_of,
+    combined,
+    read_name,
+)
+from workshop_gpu.conductor.rungs import (
+    DENOISER,
+    ENCODERS,
+    RESIDENT,
+    ROLES,
+    VAE,
+    Placement,
+    Rung,
+    Streams,
+)
 
 AUTO = "auto"
-
-
-class Streams(Enum):
-    """How much of the denoiser's blocks a rung streams."""
-
-    NOTHING = "nothing"
-    SOME = "some"
-    """As few bytes as needed."""
-    ALL = "all"
-
-
-class Rung(msgspec.Struct, frozen=True):
-    """A way to place a model. `placement` is without the streamed bytes: those depend on the
-    room. `by_name_only`: it is never better than another one, so the planner leaves it out.
-    `swaps`: it takes memory of another GPU, which the model's settings must name."""
-
-    name: str
-    words: str
-    placement: Placement = RESIDENT
-    streams: Streams = Streams.NOTHING
-    by_name_only: bool = False
-    swaps: bool = False
-
-    @property
-    def streamed_roles(self) -> tuple[str, ...]:
-        """The roles whose blocks come through the buffers."""
-        some = self.streams is not Streams.NOTHING
-        return (*self.placement.streamed, DENOISER) if some else self.placement.streamed
 
 
 _BOTH = (ENCODERS, VAE)
@@ -156,8 +141,33 @@ PLANNED = tuple(rung for rung in SWAPPING if not rung.swaps)
 
 
 def rung_named(name: str) -> Rung | None:
-    """The rung of this name or mode; None where there is none."""
-    return _BY_NAME.get(MODES.get(name, name))
+    """The rung of this name or mode, or that of a combination (see `combining.py`); None where
+    there is none."""
+    return _BY_NAME.get(MODES.get(name, name)) or _combination_named(name)
+
+
+@lru_cache(maxsize=256)
+def _combination_named(name: str) -> Rung | None:
+    """A combination that is the same as a rung of the ladder is that rung."""
+    combination = read_name(name)
+    if combination is None:
+        return None
+    rung = combined(combination)
+    same = (each for each in RUNGS if _is_same(each, rung))
+    return next(same, rung)
+
+
+def _is_same(one: Rung, other: Rung) -> bool:
+    return (one.placement, one.streams, one.swaps) == (
+        other.placement,
+        other.streams,
+        other.swaps,
+    )
+
+
+def is_placement(name: str) -> bool:
+    """Whether this may be said of how a model is placed: "auto", or the name of a rung."""
+    return name == AUTO or rung_named(name) is not None
 
 
 def names() -> tuple[str, ...]:
@@ -202,7 +212,8 @@ def makes_no_use_of(name: str, given: Iterable[str]) -> list[str]:
 
 @lru_cache(maxsize=256)
 def rung_of(placement: Placement) -> Rung | None:
-    """The rung that a placement stands on; None for one that was put together by hand."""
+    """The ladder's own rung that a placement stands on; None for one that was put together by
+    hand."""
     for rung in RUNGS:
         want = rung.placement
         alike = _roles_in(want) == _roles_in(placement) and (
@@ -216,3 +227,16 @@ def rung_of(placement: Placement) -> Rung | None:
 
 def _roles_in(placement: Placement) -> tuple[tuple[str, ...], ...]:
     return placement.staged, placement.streamed, placement.on_cpu, placement.elsewhere
+
+
+def standing_of(placement: Placement) -> Rung | None:
+    """The same, or the combination that it is."""
+    return rung_of(placement) or combination_of(placement)
+
+
+def tried_with(rung: Rung) -> Rung:
+    """Where all of the denoiser is streamed, two rungs that differ only in how much of it they
+    stream place everything alike: this is the one that stands for both."""
+    whole = (each for each in RUNGS if each.streams is Streams.ALL)
+    same = next((each for each in whole if each.placement == rung.placement), None)
+    return same or rung_named(rung.name.replace(f"={ALL_STREAMED}", f"={STREAMED}")) or rung

@@ -1,16 +1,16 @@
 """What a model's memory settings must fulfil on this machine; each refusal names the number that
 would do. Nothing has moved when it is raised."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from workshop_gpu.conductor.buffer_rules import too_large_buffers
+from workshop_gpu.conductor.combining import read_name
 from workshop_gpu.conductor.errors import gigabytes, rounded_down, rounded_up
 from workshop_gpu.conductor.errors_placement import InvalidPlacement, NotRepeatable
 from workshop_gpu.conductor.ladder import (
     AUTO,
     RUNGS,
-    Rung,
-    Streams,
+    is_placement,
     names,
     rung_named,
     streams_nothing,
@@ -38,6 +38,8 @@ from workshop_gpu.conductor.rungs import (
     TILED,
     VAE,
     RoleBytes,
+    Rung,
+    Streams,
     manner_in_words,
 )
 from workshop_gpu.conductor.states import DeviceState
@@ -52,7 +54,7 @@ def check_memory(state: State, model: str, size: Size) -> None:
     InvalidPlacement."""
     placement = size.placement
     check_swap_device(state, model, placement)
-    if placement and placement != AUTO and rung_named(placement) is None:
+    if placement and not is_placement(placement):
         raise InvalidPlacement(model, "placement", f'"{placement}" is none of {", ".join(names())}')
     _check_virtual(state, model, placement)
     if not has_ladder(state, model):
@@ -212,6 +214,8 @@ def _check_rungs(state: State, model: str, placement: str) -> None:
             model, "placement", "its text encoders have no repeated blocks; choose another"
         )
     lacks = state.estimates.lacks(state.models[model].facts)
+    for rung in rungs:
+        _check_combination(model, rung, roles, lacks)
     for_tiles = all(rung.placement.tiled and not rung.placement.on_cpu for rung in rungs)
     if for_tiles and (VAE not in roles or TILED in lacks):
         raise InvalidPlacement(
@@ -225,6 +229,24 @@ def _check_rungs(state: State, model: str, placement: str) -> None:
             "placement",
             "its networks have no switch for slices of attention; choose cpu-encoders-streamed",
         )
+
+
+def _check_combination(
+    model: str, rung: Rung, roles: Mapping[str, RoleBytes], lacks: Collection[str]
+) -> None:
+    """What was said of one role is meant for it: nothing of that is passed over, as the ladder's
+    own rungs do with what a model has not."""
+    said = read_name(rung.name) or {}
+    for role, word in said.items():
+        if role not in roles:
+            problem = f"it has no {role}, only {' and '.join(roles)}; leave {role} out"
+            raise InvalidPlacement(model, "placement", problem)
+        if TILED in word and TILED in lacks:
+            problem = f'its VAE cannot work in tiles; write {role} = "staged", or leave {role} out'
+            raise InvalidPlacement(model, "placement", problem)
+        if SLICED in word and SLICED in lacks:
+            problem = f'its networks have no switch for slices of attention; leave "{SLICED}" out'
+            raise InvalidPlacement(model, "placement", problem)
 
 
 def _check_buffers(model: str, memory: MemorySettings, denoiser: RoleBytes) -> None:

@@ -11,7 +11,7 @@ from functools import cached_property
 
 import msgspec
 
-from workshop_gpu.conductor.ladder import PLANNED, Streams
+from workshop_gpu.conductor.ladder import PLANNED
 from workshop_gpu.conductor.placement import Option, best
 from workshop_gpu.conductor.planner import AS_FAST, Plan, Step, allowed, lowest_first, room_after
 from workshop_gpu.conductor.planning import (
@@ -25,7 +25,7 @@ from workshop_gpu.conductor.planning import (
     size_of,
 )
 from workshop_gpu.conductor.records import Device, Job, Slot, State
-from workshop_gpu.conductor.rungs import RESIDENT, Placement
+from workshop_gpu.conductor.rungs import RESIDENT, Placement, Streams
 from workshop_gpu.conductor.rungs_left import leave_a_rung
 from workshop_gpu.conductor.states import SlotState
 

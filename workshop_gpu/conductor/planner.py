@@ -13,7 +13,7 @@ from functools import lru_cache
 import msgspec
 
 from workshop_gpu.conductor.errors import gigabytes
-from workshop_gpu.conductor.ladder import PLANNED, RUNGS, Rung, Streams, rung_of
+from workshop_gpu.conductor.ladder import PLANNED, standing_of, tried_with
 from workshop_gpu.conductor.rungs import (
     DENOISER,
     ENCODERS,
@@ -22,6 +22,8 @@ from workshop_gpu.conductor.rungs import (
     VAE,
     Placement,
     RoleBytes,
+    Rung,
+    Streams,
 )
 from workshop_gpu.conductor.working_memory import Activations
 
@@ -34,7 +36,6 @@ _SLICED_FACTOR = 1.3
 AS_FAST = 1.02
 """Where two plans are as fast as the measurements can tell, the one that is higher up is taken."""
 _CLEARLY_LESS = 0.97
-_WHOLE = tuple(rung for rung in RUNGS if rung.streams is Streams.ALL)
 
 
 class Phase(Enum):
@@ -175,7 +176,7 @@ def plan_of(question: Question, placement: Placement, rung: Rung | None = None) 
     problem = f"{gigabytes(missing)} are missing" if missing else ""
     if not problem and missing_elsewhere:
         problem = f"{gigabytes(missing_elsewhere)} are missing on {placement.source}"
-    stands_on = rung or rung_of(placement) or Rung(placement.name, placement.name, placement)
+    stands_on = rung or standing_of(placement) or Rung(placement.name, placement.name, placement)
     return Plan(
         stands_on,
         placement,
@@ -196,7 +197,7 @@ def _tried_as(question: Question, rung: Rung, placement: Placement) -> str:
     in any case: the two cannot be told apart by what they place where."""
     in_all = _role(question.roles, DENOISER).streamable_bytes(placement.buffer_bytes)
     if 0 < in_all <= placement.streamed_bytes:
-        return next((each.name for each in _WHOLE if each.placement == rung.placement), rung.name)
+        return tried_with(rung).name
     return rung.name
 
 

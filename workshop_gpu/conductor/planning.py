@@ -13,7 +13,7 @@ import msgspec
 from workshop_gpu.conductor.compiled import reckons_compiled
 from workshop_gpu.conductor.estimates import Estimates
 from workshop_gpu.conductor.events import JobSubmitted, PartBytes
-from workshop_gpu.conductor.ladder import AUTO, PLANNED, SWAPPING, Rung, Streams, rung_named
+from workshop_gpu.conductor.ladder import AUTO, PLANNED, SWAPPING, rung_named
 from workshop_gpu.conductor.looked import look_at
 from workshop_gpu.conductor.memory_settings import MemorySettings
 from workshop_gpu.conductor.planner import (
@@ -26,7 +26,15 @@ from workshop_gpu.conductor.planner import (
     plan_of,
 )
 from workshop_gpu.conductor.records import TYPICAL_PIXELS, Device, Job, State
-from workshop_gpu.conductor.rungs import DENOISER, HOST, RESIDENT, Placement, RoleBytes
+from workshop_gpu.conductor.rungs import (
+    DENOISER,
+    HOST,
+    RESIDENT,
+    Placement,
+    RoleBytes,
+    Rung,
+    Streams,
+)
 from workshop_gpu.conductor.states import DeviceState, SlotState
 
 _TYPICAL_STEPS = 20

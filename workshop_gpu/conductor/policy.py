@@ -7,7 +7,7 @@ from typing import TypeVar
 import msgspec
 
 from workshop_gpu.conductor.errors import InvalidPolicy
-from workshop_gpu.conductor.ladder import names
+from workshop_gpu.conductor.ladder import is_placement, names
 from workshop_gpu.conductor.names import MAX_NAME_LENGTH, name_problem
 from workshop_gpu.conductor.settings import Settings
 from workshop_gpu.conductor.states import Priority
@@ -102,7 +102,7 @@ class Policy(msgspec.Struct, frozen=True):
             if keep_s != -1.0:
                 _check_seconds(f"keep_warm_s of {model[:MAX_NAME_LENGTH]}", keep_s, 0.0)
         for placement in self.placements.values():
-            if placement not in names():
+            if not is_placement(placement):
                 known = ", ".join(names())
                 raise InvalidPolicy(
                     "placements", f'"{placement[:MAX_NAME_LENGTH]}" is none; take one of {known}'

@@ -6,6 +6,7 @@ on the device. Everything else is in host memory and comes to the device for as 
 """
 
 from collections.abc import Iterable
+from enum import Enum
 from functools import lru_cache
 
 import msgspec
@@ -134,6 +135,34 @@ def _named(placement: Placement, streamed: str) -> str:
 
 
 RESIDENT = Placement()
+
+
+class Streams(Enum):
+    """How much of the denoiser's blocks a rung streams."""
+
+    NOTHING = "nothing"
+    SOME = "some"
+    """As few bytes as needed."""
+    ALL = "all"
+
+
+class Rung(msgspec.Struct, frozen=True):
+    """A way to place a model. `placement` is without the streamed bytes: those depend on the
+    room. `by_name_only`: it is never better than another one, so the planner leaves it out.
+    `swaps`: it takes memory of another GPU, which the model's settings must name."""
+
+    name: str
+    words: str
+    placement: Placement = RESIDENT
+    streams: Streams = Streams.NOTHING
+    by_name_only: bool = False
+    swaps: bool = False
+
+    @property
+    def streamed_roles(self) -> tuple[str, ...]:
+        """The roles whose blocks come through the buffers."""
+        some = self.streams is not Streams.NOTHING
+        return (*self.placement.streamed, DENOISER) if some else self.placement.streamed
 
 
 class RoleBytes(msgspec.Struct, frozen=True):

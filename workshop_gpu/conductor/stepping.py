@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from workshop_gpu.conductor.effects import Effect, Notice
-from workshop_gpu.conductor.ladder import rung_of
+from workshop_gpu.conductor.ladder import standing_of
 from workshop_gpu.conductor.planner import Phase
 from workshop_gpu.conductor.records import Job, Slot
 from workshop_gpu.conductor.rungs import Placement
@@ -18,7 +18,7 @@ _DOING = {
 
 def words_of(placement: Placement) -> str:
     """The placement as people read it."""
-    rung = rung_of(placement)
+    rung = standing_of(placement)
     return placement.name if rung is None else rung.words
 
 
