@@ -1,6 +1,7 @@
 """Waiting jobs: who is next, positions, waits, limits."""
 
 import msgspec
+import pytest
 
 from tests.conductor.staging import GB, MEGAPIXEL, Stage, model, stage
 from workshop_gpu.conductor import effects, events
@@ -298,6 +299,27 @@ def test_no_hold_takes_the_room_for_which_a_job_waits() -> None:
     assert room.order() == ""
     room.later(10.0)
     assert room.order() == "evict wide"
+
+
+@pytest.mark.parametrize("by", ["class", "patience"])
+def test_nobody_behind_loads_a_model_into_the_room_for_which_a_job_waits(by: str) -> None:
+    """It would have to leave again, and in time somebody would come for what leaves for it."""
+    room = stage(model("a", 30.0), model("b", 20.0), model("c", 15.0), gb=50)
+    room.load("b")
+    room.submit("b", "ada")
+    first = room.submit("a", "bob", priority=Priority.HIGH if by == "class" else Priority.NORMAL)
+    if by == "patience":
+        room.submit("b", "ada")
+        room.answer()
+        room.later(Settings().patience_s)
+    assert room.order().startswith("run")
+    room.submit("c", "cleo")
+    assert len(room.orders_of()) == 1
+    room.answer()
+    assert room.order() == "evict b"
+    room.answer()
+    room.answer()
+    assert room.order() == f"run {first}"
 
 
 def test_who_worked_alone_with_a_model_may_swap_it_back_at_once() -> None:

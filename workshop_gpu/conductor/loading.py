@@ -31,14 +31,14 @@ def load(look: Look, job: Job) -> Order | None:
     if not coming and (at_once or look.is_reserved_for_others(model)):
         # Where no device would give room, nor be kept or reserved for the claim, it need not be
         # asked whether one more is worth it.
-        giving = look.giving(claim, placing.fewest_bytes)
+        giving = _giving(look, job, placing)
         if not (_resting(look, giving) if at_once else giving):
             return None
     if (ready or coming) and not another_is_worth_it_for(look, claim, ready, coming):
         _keep_for(look, claim, loading)
         return None
     if giving is None:
-        giving = look.giving(claim, placing.fewest_bytes)
+        giving = _giving(look, job, placing)
     order = _make_it_ready(look, claim, placing, giving, anew=not (ready or coming))
     if order is None and coming:
         # One more would be worth it and cannot be had: what prepares the model is all there is.
@@ -46,6 +46,21 @@ def load(look: Look, job: Job) -> Order | None:
     elif order is None and (claim.due or not ready):
         _wait_for_room(look, claim, placing, alone=not ready)
     return order
+
+
+def _giving(look: Look, job: Job, placing: Placing) -> list[Device]:
+    """Devices that may load the model for the job, beside what runs there too: but what is kept for
+    one who waits for the end of a run is not loaded full meanwhile."""
+    giving = look.giving(look.claim(job), placing.fewest_bytes)
+    if not look.closed:
+        return giving
+    state = look.state
+    load_s = state.estimates.load_guess_s(job.model, state.weights_bytes(job.model))
+    return [
+        device
+        for device in giving
+        if device.name not in look.closed or not look.closed[device.name].keeps_out(job, load_s)
+    ]
 
 
 def _resting(look: Look, devices: Sequence[Device]) -> list[Device]:
