@@ -1,17 +1,14 @@
 """Random people, kernels, workers, an instructor and other programs, who all do as they please."""
 
-import pickle
-from collections import Counter
 from random import Random
-from typing import ClassVar
 
 import hypothesis.strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from tests.conductor.offered import FAR, PHASES, SIZES, fact, honest_reading, loaded
-from tests.conductor.outside import Outside
-from tests.conductor.promises import check, nothing_is_held_at_rest
+from tests.conductor.promises import nothing_is_held_at_rest
 from tests.conductor.staging import GB
+from tests.conductor.told import Told
 from workshop_gpu.conductor import effects, events
 from workshop_gpu.conductor.conductor import Conductor, Settings
 from workshop_gpu.conductor.errors import (
@@ -19,7 +16,6 @@ from workshop_gpu.conductor.errors import (
     ModelDisabled,
     QueueFull,
     ReservationEnded,
-    WorkshopError,
 )
 from workshop_gpu.conductor.memory_settings import MemorySettings
 from workshop_gpu.conductor.policy import Policy
@@ -36,21 +32,13 @@ pixels = st.sampled_from((128 * 128, 512 * 512, 1024 * 1024, 4096 * 4096))
 numbers = st.integers(0, 1000)
 
 
-class Crowd(RuleBasedStateMachine):
+class Crowd(Told):
     """Every rule is something that may happen at any moment."""
-
-    tally: ClassVar[Counter[str]] = Counter()
-    """Examples, steps, and effects by their kind, of this process: a test in which nothing
-    happens shows nothing."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.now = 0.0
-        self.ids: dict[str, list[str]] = {"job": [], "hold": [], "room": []}
-        self.out = Outside()
         self.gone: set[str] = set()
         self.facts = {name: fact(name, on_disk=name != FAR) for name in SIZES}
-        self.tally["examples"] += 1
 
     @initialize(
         queue_limit=st.integers(1, 3),
@@ -87,44 +75,12 @@ class Crowd(RuleBasedStateMachine):
         for device in self.devices:
             self.worker_is_ready(device, 0)
 
-    # telling and asking
-
-    def tell(self, event: events.Event) -> None:
-        """A fact: never refused."""
-        self.out.happened(event)
-        self.take(self.conductor.handle(event, self.now))
-
-    def take(self, new: list[effects.Effect]) -> None:
-        self.tally.update(type(effect).__name__ for effect in new)
-        self.out.take(new)
-
     def tell_catalogue(self) -> None:
         self.tell(events.CatalogueChanged(tuple(self.facts.values())))
 
     def tell_ready(self, device: str, foreign_gb: int = 0) -> None:
         size_bytes = self.sizes_gb[device] * GB
         self.tell(events.DeviceReady(device, size_bytes, foreign_gb * GB, neighbours=DEVICES))
-
-    def ask(self, event: events.Event) -> WorkshopError | None:
-        """A request: accepted, or refused and then nothing has changed."""
-        before = pickle.dumps(self.conductor)
-        try:
-            new = self.conductor.handle(event, self.now)
-        except WorkshopError as refusal:
-            assert pickle.dumps(self.conductor) == before, "a refused request changed something"
-            return refusal
-        self.out.happened(event)
-        self.take(new)
-        return None
-
-    def new_id(self, kind: str) -> str:
-        self.ids[kind].append(f"{kind}-{len(self.ids[kind])}")
-        return self.ids[kind][-1]
-
-    def some_id(self, kind: str, number: int) -> str:
-        """Mostly one of the last that were given, seldom one that never was."""
-        last = [*self.ids[kind][-6:], "unheard of"]
-        return last[number % len(last)]
 
     # people
 
@@ -446,20 +402,19 @@ class Crowd(RuleBasedStateMachine):
             events.SlotProgressed(device, model, 1, 2),
         )
         before = self.conductor.snapshot(self.now)
-        self.take(self.conductor.handle(stale[kind], self.now))
+        # Nobody need take it for more than time that passes.
+        self.take(events.Tick(), self.conductor.handle(stale[kind], self.now))
         assert self.conductor.snapshot(self.now) == before, "a stale fact changed something"
 
     # promises
 
     @invariant()
     def promises_are_kept(self) -> None:
-        self.tally["steps"] += 1
         if hasattr(self, "conductor"):
-            check(self.conductor.snapshot(self.now), self.out)
+            self.check_promises()
             if self.dice.random() < self.bustle:
                 self.ordinary_moment()
-                self.tally["steps"] += 1
-                check(self.conductor.snapshot(self.now), self.out)
+                self.check_promises()
 
     def ordinary_moment(self) -> None:
         """The workshop goes on, so that there is always something to disturb: a worker that
@@ -500,9 +455,8 @@ class Crowd(RuleBasedStateMachine):
                 break
             self.everybody_works()
         assert not self.out.living, f"waits for ever: {self.conductor.snapshot(self.now).jobs}"
-        seen = self.conductor.snapshot(self.now)
-        check(seen, self.out)
-        nothing_is_held_at_rest(seen)
+        self.check_promises()
+        nothing_is_held_at_rest(self.conductor.snapshot(self.now))
 
     def calm(self, name: str, **more: object) -> events.ModelFacts:
         """What is said of a model once nobody changes anything any more."""

@@ -2,7 +2,8 @@
 
 `HYPOTHESIS_PROFILE=long pytest tests/conductor/test_properties.py -s` runs ten times as many
 examples, with other dice each time; `quick` a tenth. The examples are split over all cores. One in
-six more is of a crowd on small cards.
+six more is of a crowd on small cards, and one in sixteen of a busy one: with others somebody seldom
+waits for long, and few are overtaken.
 """
 
 import os
@@ -15,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from tests.conductor.busy_crowd import BusyCrowd
 from tests.conductor.crowd import Crowd
 from tests.conductor.tight_crowd import TightCrowd
 
@@ -22,7 +24,10 @@ EXAMPLES = {"quick": 200, "ci": 2_000, "long": 20_000}
 STEPS = 100
 LEAST = {"RunJob": 2.5, "LoadModel": 2.5, "EvictModel": 0.8, "CancelJob": 0.03, "StopWorker": 0.02}
 """How often an effect must be seen at least, on average of the examples: else they show little."""
+LEAST_BUSY = {"overtaken": 3.0, "shares": 3.0}
+"""The same, of the busy: how often somebody was overtaken, and how often accounts differed."""
 TIGHT = 6
+BUSY = 16
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "ci")
 
 
@@ -51,6 +56,11 @@ def run_tight_part(number: int, examples: int) -> Counter[str]:
     return run_part(number, examples, TightCrowd, 60)
 
 
+def run_busy_part(number: int, examples: int) -> Counter[str]:
+    """Few steps: after each the workshop goes on for a while."""
+    return run_part(number, examples, BusyCrowd, 15)
+
+
 @pytest.mark.timeout(7200 if PROFILE == "long" else 1200)
 def test_promises_hold_whatever_happens() -> None:
     cores = len(os.sched_getaffinity(0))
@@ -60,11 +70,16 @@ def test_promises_hold_whatever_happens() -> None:
     each = -(-EXAMPLES[PROFILE] * 11 // (10 * parts))  # some end after fewer steps
     with ProcessPoolExecutor(cores, get_context("spawn")) as pool:
         tight = pool.map(run_tight_part, range(first, first + parts), [each // TIGHT] * parts)
+        busy = pool.map(run_busy_part, range(first, first + parts), [max(3, each // BUSY)] * parts)
         tallies = pool.map(run_part, range(first, first + parts), [each] * parts)
         tally = sum(tallies, Counter())
         print(dict(sum(tight, Counter())))
+        busy_tally = sum(busy, Counter())
+        print(dict(busy_tally))
     print(dict(tally))
     assert tally["examples"] >= EXAMPLES[PROFILE]
     assert tally["steps"] >= EXAMPLES[PROFILE] * STEPS
     seen = {kind: tally[kind] / tally["examples"] for kind in LEAST}
     assert all(seen[kind] >= least for kind, least in LEAST.items()), f"hardly seen: {seen}"
+    seen = {kind: busy_tally[kind] / busy_tally["examples"] for kind in LEAST_BUSY}
+    assert all(seen[kind] >= least for kind, least in LEAST_BUSY.items()), f"hardly seen: {seen}"
