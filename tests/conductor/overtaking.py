@@ -156,6 +156,8 @@ class Overtaking:
                 moved.add(view.participant)
         if isinstance(event, events.JobSubmitted):
             moved.add(event.participant)
+        if isinstance(event, events.ParticipantReplaced):
+            moved |= {event.participant, event.heir}
         return moved
 
     def _began(
