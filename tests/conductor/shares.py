@@ -9,14 +9,16 @@ with; nor do up to `FORGIVEN_S` above it count for the first of their jobs.
 Of two participants of whom nothing is drawn at the moment, the one whose account is smaller must
 stand before the other in a class that both wait in. Nobody gets anything out of this order but by
 overtaking, and how much that is at most is counted in `overtaking.py`: so on one GPU the accounts
-of two who always wait drift apart by no more than patience, a load and two jobs.
+of two who always wait drift apart by no more than patience, a load and two jobs, but for what is
+allowed or not judged there. The sum itself is not counted.
 
 What is not counted here: while something of theirs is drawn, people stand where they will be when
 it has ended, as is expected, and of expectations nothing is known outside. So the level is not
 known any more from when somebody begins a job beside one of their own, in a batch or on a second
 GPU; and nothing is said from then on (`exact`). Nor is anything said of who ever asked for a
-reservation, which keeps them from being away, nor of anybody once these have begun something. How
-far shares drift apart on several GPUs is looked at in `tests/simulation/test_bounds.py` alone.
+reservation, which keeps them from being away, or lost a job as its worker ended or memory ran out;
+nor of anybody once these have begun something. How far shares drift apart on several GPUs is looked
+at in `tests/simulation/test_bounds.py` alone.
 """
 
 from collections import Counter
@@ -31,6 +33,7 @@ from workshop_gpu.conductor.settings import Settings
 from workshop_gpu.conductor.states import JobState
 
 FORGIVEN_S = 30.0
+_MAYBE_IN_VAIN = (events.WorkerDied, events.DeviceGone, events.DeviceReady, events.JobFailed)
 SLACK_S = 0.25
 """Places are not changed for less than a tenth of a second, in each of two accounts."""
 
@@ -61,7 +64,7 @@ class Shares:
     active: dict[str, set[str]] = field(default_factory=dict)
     """Each participant's jobs that have not ended."""
     vague: set[str] = field(default_factory=set)
-    """Who ever asked for a reservation."""
+    """Those whose accounts are not known."""
     drawn: dict[str, Run] = field(default_factory=dict)
     written: dict[str, Run] = field(default_factory=dict)
     put_back: set[str] = field(default_factory=set)
@@ -95,7 +98,7 @@ class Shares:
         for job, view in after.items():
             at_work = job in self.drawn or job in self.written
             if at_work and view.state is not JobState.RUNNING:
-                self._leaves(job, view, now)
+                self._leaves(job, view, now, event)
             if view.state.ended:
                 self._is_over(job, view)
         for effect in new:
@@ -164,8 +167,11 @@ class Shares:
         self.used_s[run.participant] += run.used_s
         return run
 
-    def _leaves(self, job: str, view: JobView, now: float) -> None:
-        """It is drawn or written no longer."""
+    def _leaves(self, job: str, view: JobView, now: float, event: events.Event) -> None:
+        """It is drawn or written no longer. Of one that fails as its worker ends, or as memory runs
+        out, it is not known whether it had come to wait again before, at no cost."""
+        if view.state.ended and isinstance(event, _MAYBE_IN_VAIN):
+            self.vague.add(view.participant)
         if not view.state.ended:
             self._goes_back(job)
         elif self.written.pop(job, None) is None:
