@@ -22,7 +22,8 @@ Nothing is said where it is not certain from outside that the job could be drawn
 * of a job that may only run on one rung or in one manner, is large, ran out of memory, or was at
   work when a worker ended; and of a model with settings of its own for its memory;
 * on a device where reservations, other programs, pins, holds and what was lent leave less than the
-  model was ever measured to take, and `SPARE_BYTES`; or where its load failed a moment ago;
+  model was ever measured to take, and `SPARE_BYTES`; or where its load failed a moment ago: there
+  too the count begins anew;
 * nor on one where a model is ready that can be placed in several ways: it may come into what is
   free, and be placed otherwise, before anybody draws with it, and is protected anew each time.
 
@@ -62,6 +63,8 @@ class Wait:
     """Since when it is due and nothing from outside keeps it out."""
     passed_on: set[str] = field(default_factory=set)
     """Devices that began a job behind it since then."""
+    lacked_s: dict[str, float] = field(default_factory=dict)
+    """When devices last had no room that is surely there: nothing counts from before."""
 
 
 @dataclass
@@ -100,6 +103,7 @@ class Overtaking:
             if isinstance(each, effects.AnnounceDevice)
         }
         rooms.append(self.devices)
+        self._see_who_lacks_room()
         for effect in new:
             match effect:
                 case effects.LoadModel(device, model) | effects.EvictModel(device, model):
@@ -144,6 +148,16 @@ class Overtaking:
                 wait.passed_on.clear()
             elif wait.stands_s is None:
                 wait.stands_s = self.now
+
+    def _see_who_lacks_room(self) -> None:
+        """What comes and goes in between has sent others' models, and brought them back."""
+        for job, wait in self.waits.items():
+            if wait.stands_s is not None:
+                model = self.out.accepted[job].model
+                for device in self.out.workers:
+                    if not self._has_room(device, model, self.devices):
+                        wait.lacked_s[device] = self.now
+                        wait.passed_on.discard(device)
 
     def _moved(self, event: events.Event, after: dict[str, JobView]) -> set[str]:
         """Those whose accounts the event may have changed."""
@@ -205,13 +219,14 @@ class Overtaking:
         """The device begins a job although one before it is due."""
         assert wait.stands_s is not None
         device, model = order.device, ahead.model
-        if any(since_s < wait.stands_s for since_s in untried):
+        stands_s = max(wait.stands_s, wait.lacked_s.get(device, wait.stands_s))
+        if any(since_s <= stands_s for since_s in untried):
             self.tally["due, but untried"] += 1
             return
         if device in self.transfers:
             transfer, since_s = self.transfers[device]
             coming = model in (transfer.model, getattr(transfer, "room_for", ""))
-            if coming or since_s < wait.stands_s:
+            if coming or since_s <= stands_s:
                 self.tally["due, but coming" if coming else "due, but lane"] += 1
                 return
         wait.passed_on.add(device)

@@ -113,31 +113,12 @@ class Shares:
         self.active.setdefault(participant, set()).add(wish)
 
     def _hands_over(self, participant: str, heir: str) -> None:
-        """What each had above the level counts together, what they lack to it once. While something
-        of theirs is drawn it is not known how much that is."""
-        both = participant, heir
-        self.exact &= not any(run.participant in both for run in self.drawn.values())
+        """What the two have together nobody knows outside."""
+        self.exact = False
         for run in (*self.drawn.values(), *self.written.values()):
             run.participant = heir if run.participant == participant else run.participant
-        if participant in self.vague:
-            self.vague.add(heir)
-        if participant in self.used_s:
-            accounts_s = [self._account_s(each) for each in both]
-            starts_s = [
-                self.starts_s.pop(each, s) for each, s in zip(both, accounts_s, strict=True)
-            ]
-            self.used_s.pop(participant)
-            self.used_s[heir] = self._together_s(accounts_s)
-            self.active.setdefault(heir, set()).update(self.active.pop(participant, ()))
-            if self.active[heir]:
-                self.starts_s[heir] = self._together_s(starts_s)
-
-    def _account_s(self, participant: str) -> float:
-        used_s = self.used_s.get(participant, self.level_s)
-        return used_s if self.active.get(participant) else max(used_s, self.level_s)
-
-    def _together_s(self, both_s: Sequence[float]) -> float:
-        return min(both_s) + max(0.0, max(both_s) - self.level_s)
+        self.active.setdefault(heir, set()).update(self.active.pop(participant, ()))
+        self.used_s.setdefault(heir, 0.0)
 
     def _waits(self, job: str, model: str) -> None:
         self.toll_s[job] = self.tolls_s.get(model, 0.0)
