@@ -16,9 +16,9 @@ What is not counted here: while something of theirs is drawn, people stand where
 it has ended, as is expected, and of expectations nothing is known outside. So the level is not
 known any more from when somebody begins a job beside one of their own, in a batch or on a second
 GPU, or takes another's place; and nothing is said from then on (`exact`). Nor is anything said of
-who ever asked for a reservation, which keeps them from being away, or lost a job as its worker ended
-or memory ran out; nor of anybody once these have begun something. How far shares drift apart on
-several GPUs is looked at in `tests/simulation/test_bounds.py` alone.
+who ever asked for a reservation, which keeps them from being away, or lost a job as its worker
+ended or memory ran out; nor of anybody once these have begun something. How far shares drift apart
+on several GPUs is looked at in `tests/simulation/test_bounds.py` alone.
 """
 
 from collections import Counter
