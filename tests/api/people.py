@@ -94,9 +94,10 @@ class Person:
         self.until(is_drawn)
 
     @contextmanager
-    def paused(self) -> Iterator[None]:
+    def paused(self, reason: str = "") -> Iterator[None]:
         """As an instructor: nothing begins meanwhile, however slow the machine is."""
-        self.http.post("api/queue/pause").raise_for_status()
+        body = {"reason": reason} if reason else {}
+        self.http.post("api/queue/pause", json=body).raise_for_status()
         try:
             yield
         finally:

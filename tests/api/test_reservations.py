@@ -96,10 +96,9 @@ def test_a_bad_reservation_is_refused(teacher, body, status, kind):
 
 
 def test_a_paused_queue_says_so_and_goes_on_when_it_is_resumed(teacher):
-    teacher.http.post("api/queue/pause", json={"reason": "We talk"}).raise_for_status()
-    job = teacher.submit(steps=1)["id"]
-    found = teacher.get(f"api/jobs/{job}")
-    assert found["waiting_for"] == "pause"
-    assert found["reason"] == "The queue is paused: We talk."
-    teacher.http.post("api/queue/resume").raise_for_status()
+    with teacher.paused("We talk"):
+        job = teacher.submit(steps=1)["id"]
+        found = teacher.get(f"api/jobs/{job}")
+        assert found["waiting_for"] == "pause"
+        assert found["reason"] == "The queue is paused: We talk."
     assert teacher.ended(job)["state"] == "done"

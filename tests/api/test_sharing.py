@@ -64,9 +64,8 @@ def test_jobs_of_two_kernels_are_drawn_together_and_each_gets_its_own_picture(pe
     _, ann, ben = people
     # First of all tests here: a machine that gains nothing by a batch of two draws one, to know.
     alone = ann.ended(ann.submit(model="shapes", steps=2, seed=1)["id"])
-    teacher.http.post("api/queue/pause").raise_for_status()
-    jobs = [who.submit(model="shapes", steps=2, seed=5) for who in (ann, ben)]
-    teacher.http.post("api/queue/resume").raise_for_status()
+    with teacher.paused():
+        jobs = [who.submit(model="shapes", steps=2, seed=5) for who in (ann, ben)]
     ended = [who.ended(job["id"]) for who, job in zip((ann, ben), jobs, strict=True)]
     assert [job["state"] for job in ended] == ["done", "done"]
     assert [job["batch"] for job in (alone, *ended)] == [1, 2, 2]
