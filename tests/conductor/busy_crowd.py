@@ -11,11 +11,14 @@ from workshop_gpu.conductor import events
 from workshop_gpu.conductor.policy import Policy
 from workshop_gpu.conductor.states import Priority
 
-MOMENTS = 12
-
 
 class BusyCrowd(Crowd):
     """After each thing that happens, the workshop goes on for a while."""
+
+    moments = 12
+    works = 0.4
+    """How likely it is that a worker answers in a moment, and that somebody asks who may."""
+    asks = 0.7
 
     @initialize(
         queue_limit=st.integers(2, 3),
@@ -38,7 +41,7 @@ class BusyCrowd(Crowd):
     def promises_are_kept(self) -> None:
         if hasattr(self, "conductor"):
             self.check_promises()
-            for _ in range(MOMENTS):
+            for _ in range(self.moments):
                 self.ordinary_moment()
             self.check_promises()
 
@@ -49,12 +52,12 @@ class BusyCrowd(Crowd):
             if device not in {*self.out.workers, *self.gone}:
                 self.tell_ready(device)
         for device in self.out.busy:
-            if dice.random() < 0.4:
+            if dice.random() < self.works:
                 self.succeed(device, dice.randrange(1000))
         for job in sorted(self.out.written):
             self.tell(events.JobFinished(job))
         for who in PEOPLE:
-            if self.out.waiting_of(who) < 2 and dice.random() < 0.7:
+            if self.out.waiting_of(who) < 2 and dice.random() < self.asks:
                 model = dice.choice(self.habits[who])
                 self.submit(who, model, 512 * 512, Priority.NORMAL, False)
         if dice.random() < 0.1:

@@ -35,6 +35,8 @@ numbers = st.integers(0, 1000)
 class Crowd(Told):
     """Every rule is something that may happen at any moment."""
 
+    patience_s = Settings().patience_s
+
     def __init__(self) -> None:
         super().__init__()
         self.gone: set[str] = set()
@@ -62,6 +64,7 @@ class Crowd(Told):
         """`bustle`: how often an ordinary moment follows what a rule did."""
         settings = Settings(
             queue_limit=queue_limit,
+            patience_s=self.patience_s,
             remembered_jobs=10_000,
             batch_limit=batch_limit,
             wait_limit_s=wait_limit_s,

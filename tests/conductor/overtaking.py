@@ -155,7 +155,7 @@ class Overtaking:
             if wait.stands_s is not None:
                 model = self.out.accepted[job].model
                 for device in self.out.workers:
-                    if not self._has_room(device, model, self.devices):
+                    if not self.has_room(device, model, self.devices):
                         wait.lacked_s[device] = self.now
                         wait.passed_on.discard(device)
 
@@ -230,15 +230,15 @@ class Overtaking:
                 self.tally["due, but coming" if coming else "due, but lane"] += 1
                 return
         wait.passed_on.add(device)
-        sure = self._is_ordinary(ahead) and all(
-            self._has_room(device, model, views) for views in rooms
+        sure = self.is_ordinary(ahead) and all(
+            self.has_room(device, model, views) for views in rooms
         )
         self.tally["due, passed" if sure else "due, unsure"] += 1
         assert not sure or {*self.out.workers} - wait.passed_on, (
             f"{ahead.job} is overtaken since {wait.since_s}, due, and passed on {wait.passed_on}"
         )
 
-    def _is_ordinary(self, ahead: JobView) -> bool:
+    def is_ordinary(self, ahead: JobView) -> bool:
         """Whether nothing about the job itself keeps it from a place that has room."""
         request, facts = self.out.accepted[ahead.job], self.out.facts.get(ahead.model)
         return (
@@ -250,7 +250,7 @@ class Overtaking:
             and ahead.job not in self.out.suspects
         )
 
-    def _has_room(self, device: str, model: str, views: dict[str, DeviceView]) -> bool:
+    def has_room(self, device: str, model: str, views: dict[str, DeviceView]) -> bool:
         """Whether the model surely finds room there once all has left that may."""
         failed_s = self.failed_s.get((device, model))
         there = self.out.workers[device].ready

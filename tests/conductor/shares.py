@@ -8,17 +8,15 @@ with; nor do up to `FORGIVEN_S` above it count for the first of their jobs.
 
 Of two participants of whom nothing is drawn at the moment, the one whose account is smaller must
 stand before the other in a class that both wait in. Nobody gets anything out of this order but by
-overtaking, and how much that is at most is counted in `overtaking.py`: so on one GPU the accounts
-of two who always wait drift apart by no more than patience, a load and two jobs, but for what is
-allowed or not judged there. The sum itself is not counted.
+overtaking, and for how long at most is seen in `overtaking.py`. How far two accounts drift apart
+through that is counted in `drift.py`.
 
 What is not counted here: while something of theirs is drawn, people stand where they will be when
 it has ended, as is expected, and of expectations nothing is known outside. So the level is not
 known any more from when somebody begins a job beside one of their own, in a batch or on a second
 GPU, or takes another's place; and nothing is said from then on (`exact`). Nor is anything said of
 who ever asked for a reservation, which keeps them from being away, or lost a job as its worker
-ended or memory ran out; nor of anybody once these have begun something. How far shares drift apart
-on several GPUs is looked at in `tests/simulation/test_bounds.py` alone.
+ended or memory ran out; nor of anybody once these have begun something.
 """
 
 from collections import Counter

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from hypothesis.stateful import RuleBasedStateMachine
 
+from tests.conductor.drift import Drift
 from tests.conductor.outside import Outside
 from tests.conductor.overtaking import Overtaking
 from tests.conductor.promises import check
@@ -31,6 +32,7 @@ class Told(RuleBasedStateMachine):
         self.out = Outside()
         self.overtaking = Overtaking(self.out, self.tally)
         self.shares = Shares(self.out, self.tally)
+        self.drift = Drift(self.out, self.overtaking, self.shares, self.tally)
         self.tally["examples"] += 1
 
     def tell(self, event: events.Event) -> None:
@@ -55,6 +57,7 @@ class Told(RuleBasedStateMachine):
         self.overtaking.take(event, new, self.now)
         self.shares.take(event, new, self.now)
         self.out.take(new)
+        self.drift.take(event, new, self.now)
 
     def check_promises(self) -> None:
         """What must be true at every moment."""
