@@ -12,8 +12,8 @@ What a device may begin all the same:
   expected to end before the load does nobody any harm. That is the one load;
 * anything while its transfer lane is at work since before the job was due: nothing else can be
   loaded meanwhile;
-* anything while a model that was loaded there before the job was due waits for its first use, for
-  as long as the patience at most: what was loaded for somebody is used once before it leaves.
+* the first job of a model that was loaded there before the job was due, if it is begun within the
+  patience: what was loaded for somebody is used once before it leaves.
 
 Nothing is said where it is not certain from outside that the job could be drawn:
 
@@ -49,6 +49,7 @@ KEPT_OUT = {"download", "pause", "device", "reservation"}
 SPARE_BYTES = 4 * GB
 """Working memory of a job that is not large, however little was learned of it."""
 SMALL_PIXELS = 512 * 512
+NEVER_S = float("inf")
 
 Transfer = effects.LoadModel | effects.EvictModel
 
@@ -182,12 +183,9 @@ class Overtaking:
         rooms: list[dict[str, DeviceView]],
     ) -> None:
         begun = [waiting.pop(job, None) for job in (order.job, *order.others)]
-        untried = [
-            since_s
-            for (device, _), (since_s, came_s) in self.untried.items()
-            if device == order.device and self.now - came_s < self.out.policy.patience_s
-        ]
-        self.untried.pop((order.device, order.model), None)
+        since_s, came_s = self.untried.pop((order.device, order.model), (NEVER_S, self.now))
+        late = self.now - came_s >= self.out.policy.patience_s
+        untried_s = NEVER_S if late else since_s
         for view in begun:
             if view is None or view.participant in moved:
                 continue
@@ -195,7 +193,7 @@ class Overtaking:
                 wait = self.waits.setdefault(ahead.job, Wait(self.now))
                 self.tally["overtaken"] += 1
                 if wait.stands_s is not None:
-                    self._passes(order, ahead, wait, untried, rooms)
+                    self._passes(order, ahead, wait, untried_s, rooms)
         moved |= {self.out.accepted[job].participant for job in (order.job, *order.others)}
 
     def _overtaken(
@@ -213,14 +211,14 @@ class Overtaking:
         order: effects.RunJob,
         ahead: JobView,
         wait: Wait,
-        untried: Sequence[float],
+        untried_s: float,
         rooms: list[dict[str, DeviceView]],
     ) -> None:
         """The device begins a job although one before it is due."""
         assert wait.stands_s is not None
         device, model = order.device, ahead.model
         stands_s = max(wait.stands_s, wait.lacked_s.get(device, wait.stands_s))
-        if any(since_s <= stands_s for since_s in untried):
+        if untried_s <= stands_s:
             self.tally["due, but untried"] += 1
             return
         if device in self.transfers:

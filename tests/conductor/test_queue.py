@@ -343,6 +343,25 @@ def test_what_was_loaded_is_used_before_it_leaves_though_others_are_before_it() 
     assert room.order() == f"run {job}"
 
 
+def test_who_is_due_waits_for_that_first_use_and_for_nobody_else() -> None:
+    room = stage(model("a"), model("b"), model("large", gb=60))
+    room.load("a")
+    room.submit("a", "ada")
+    room.submit("large", "bob")
+    overtaking = room.submit("a", "ada")
+    room.answer(which="run")
+    assert room.order() == f"run {overtaking}"
+    room.later(Settings().patience_s - 5.0)
+    room.submit("a", "dan")
+    untried = room.submit("b", "cleo")
+    room.answer(which="load")
+    room.later(5.0)
+    room.answer(which="run")
+    assert room.order() == f"run {untried}"
+    room.answer(which="run")
+    assert room.order() == "evict b"
+
+
 def test_a_model_is_loaded_while_a_job_of_another_runs() -> None:
     room = stage()
     room.load("a")

@@ -24,9 +24,11 @@ class Standing(IntEnum):
     """Jobs wait for it, and the claim goes before them."""
     RUNS = 3
     """As the ones above once its jobs have ended."""
-    NOT_YET = 4
+    UNTRIED = 4
+    """As soon as it has been used once, by those it was just loaded for."""
+    NOT_YET = 5
     """Protected for a while: young and in use by others, not used yet, or awaited."""
-    NEVER = 5
+    NEVER = 6
     """It is held, pinned, or not ready: no claim makes it leave."""
 
 

@@ -137,6 +137,6 @@ def _wait_for_room(look: Look, claim: Claim, placing: Placing, alone: bool) -> N
     if alone and devices and not able and len(unreserved) == len(devices):
         look.without_room.add(claim.model)
     for device in sorted(able, key=look.free_in_s):
-        if look.room.later(device, claim, needed[device.name], Standing.RUNS):
+        if look.room.later(device, claim, needed[device.name], Standing.UNTRIED):
             look.close(device.name, claim, 0.0)
             break

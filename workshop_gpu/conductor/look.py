@@ -19,13 +19,17 @@ from workshop_gpu.conductor.states import SlotState
 @dataclass(frozen=True, slots=True)
 class Closed:
     """A device that is kept for a job: whoever would not be done in `ready_s` seconds does not
-    begin there if it is due and before him, or of a better class."""
+    begin there if it is due and before him, or of a better class. What he waits for may all the
+    same: the first use of these models."""
 
     rank: int
     due_key: Key | None
     ready_s: float
+    untried: frozenset[str] = frozenset()
 
     def keeps_out(self, job: Job, run_s: float) -> bool:
+        if job.model in self.untried:
+            return False
         due = self.due_key is not None and self.due_key < job.key
         return (due or self.rank < job.rank) and run_s > self.ready_s
 
@@ -172,7 +176,8 @@ class Look:
     def close(self, device: str, claim: Claim, ready_s: float) -> None:
         """The device is kept for the claim, unless it is for another."""
         if device not in self.closed and claim.rank is not None:
-            self.closed[device] = Closed(claim.rank, claim.due_key, ready_s)
+            untried = self.room.untried_on(self.state.devices[device])
+            self.closed[device] = Closed(claim.rank, claim.due_key, ready_s, untried)
 
     def first_key_on(self, device: Device) -> Key:
         """The place of the first who could begin on the device, now or when it is free."""

@@ -107,6 +107,14 @@ class Room:
             self._farthest[device.name] = farthest
         return farthest
 
+    def untried_on(self, device: Device) -> frozenset[str]:
+        """Models that somebody waits for, and that nobody has drawn with since they came there."""
+        return frozenset(
+            slot.model
+            for slot, first in self._may_leave(device)
+            if first and self._is_untried(slot)
+        )
+
     def within_reach(self, device: Device, claim: Claim) -> list[Slot]:
         """What could leave for the claim, or could as soon as its jobs have ended and protections
         of the moment have run out."""
@@ -203,7 +211,7 @@ class Room:
         first = self._first_key(slot)
         if first is not None:
             if self._is_untried(slot):
-                return Standing.NOT_YET
+                return Standing.UNTRIED if claim.due else Standing.NOT_YET
             return Standing.AWAITED if claim.goes_before(first) else Standing.NOT_YET
         if age_s >= self._residency_s(slot.model) or claim.due:
             return Standing.IDLE
