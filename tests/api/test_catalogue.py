@@ -67,6 +67,30 @@ def test_the_file_decides_what_is_offered_and_is_read_again_when_it_changes(taug
     assert teacher.ended(job["id"])["state"] == "done"
 
 
+BARE = """
+[[model]]
+id = "bare"
+source = {source}
+"""
+
+
+def test_a_bare_folder_draws_at_its_own_size_and_refuses_a_larger_one_before_anything_moves(taught):
+    file, teacher = taught
+    rewrite(file, BARE.format(source=folder(TURBO_FOLDER)))
+    told = until_offered(teacher, "bare")
+    offered = told["models"][0]
+    assert (offered["defaults"]["width"], offered["defaults"]["height"]) == (128, 128)
+    assert offered["limits"]["max_side"] == 128
+    body = {"model": "bare", "prompt": "a red ring", "steps": 1, "width": 1024}
+    status, error = teacher.refused("POST", "api/jobs", json=body)
+    assert (status, error["kind"]) == (400, "invalid_request")
+    assert "1024 pixels are too many; bare draws at most 128 a side" in error["message"]
+    assert "bare" not in teacher.slots()
+    job = teacher.submit(model="bare", steps=1)
+    assert (job["params"]["width"], job["params"]["height"]) == (128, 128)
+    assert teacher.ended(job["id"])["state"] == "done"
+
+
 def test_a_mistake_is_told_with_its_line_and_the_old_catalogue_stays(taught):
     file, teacher = taught
     rewrite(file, entry("fast", folder(TURBO_FOLDER)))

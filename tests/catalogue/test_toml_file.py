@@ -110,11 +110,18 @@ def test_broken_toml_is_reported_with_its_line():
         ('dtype = "fp16"', 'dtype "fp16" is not known; it is float32, float16, bfloat16'),
         ("defaults = { steps = 0 }", "steps must be 1 to max_steps (150)"),
         ("defaults = { guidance = -1 }", "guidance must be 0 or more"),
-        ("defaults = { width = 7 }", "width must be a multiple of 8, and more than 0"),
-        ("defaults = { height = -8 }", "height must be a multiple of 8, and more than 0"),
+        (
+            "defaults = { width = 7 }",
+            "width must be a multiple of 8; 0, or nothing, is the model's own",
+        ),
+        (
+            "defaults = { height = -8 }",
+            "height must be a multiple of 8; 0, or nothing, is the model's own",
+        ),
         ("defaults = { width = 8192 }", "width must be at most max_side (4096)"),
         ("limits = { max_steps = 0 }", "max_steps must be 1 or more"),
-        ("limits = { max_pixels = 100 }", "1024 x 1024 is more than max_pixels (100)"),
+        ("limits = { max_pixels = 50 }", "max_pixels leaves no room for the smallest size, 8 x 8"),
+        ("limits = { max_side = 7 }", "max_side leaves no room for the smallest size, 8 x 8"),
     ],
 )
 def test_a_wrong_value_is_reported_on_its_line(extra, reason):

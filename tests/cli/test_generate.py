@@ -22,7 +22,7 @@ def run(*arguments):
         (["x", "--model", "nope"], 'There is no model "nope"'),
         (["  "], "the prompt is empty"),
         (["x", "--size", "7x7"], "7 is not"),
-        (["x", "--size", "100000x128"], "width: 100000 is not"),
+        (["x", "--size", "100000x128"], "width: 100000 pixels are too many"),
         (["x", "--steps", "0"], "steps: 0 is not"),
         (["x", "--steps", "1000000000"], "steps: 1000000000 is not"),
         (["x", "--seed", "-1"], "seed: -1 is not"),

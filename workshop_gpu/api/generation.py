@@ -9,6 +9,7 @@ import msgspec
 
 from workshop_gpu.api.schemas import MAX_PROMPT_CHARACTERS, GenerateRequest, Input
 from workshop_gpu.catalogue.loras import MOST_SCALE, OfferedLora
+from workshop_gpu.catalogue.sizes import nearest
 from workshop_gpu.catalogue.spec import ModelSpec
 from workshop_gpu.conductor.errors import ImagesNotAccepted, InvalidRequest
 from workshop_gpu.conductor.lora_errors import LoraUnknown, LoraUnusable
@@ -183,23 +184,7 @@ def _usual_size(spec: ModelSpec, start: Input | None) -> tuple[int, int]:
     """The model's default, or the size nearest to the start image's that the model draws."""
     if start is None:
         return spec.defaults.width, spec.defaults.height
-    limits, multiple = spec.limits, spec.limits.size_multiple
-    scale = min(
-        1.0,
-        limits.max_side / max(start.width, start.height),
-        math.sqrt(limits.max_pixels / (start.width * start.height)),
-    )
-    width, height = (
-        max(multiple, round(side * scale / multiple) * multiple)
-        for side in (start.width, start.height)
-    )
-    longest = limits.max_side // multiple * multiple
-    width, height = min(width, longest), min(height, longest)
-    while width * height > limits.max_pixels:  # rounded up by a little
-        width, height = (
-            (width - multiple, height) if width >= height else (width, height - multiple)
-        )
-    return width, height
+    return nearest(spec.limits, start.width, start.height)
 
 
 def _or(asked: Value | None, default: Value) -> Value:
@@ -226,7 +211,16 @@ def _within(field: str, value: int, lowest: int, highest: int) -> int:
 
 def _side(field: str, value: int, spec: ModelSpec) -> int:
     multiple, longest = spec.limits.size_multiple, spec.limits.max_side
-    if value < multiple or value > longest or value % multiple:
+    if value > longest:
+        raise InvalidRequest(
+            field,
+            f"{value} pixels are too many; {spec.id} draws at most {longest} a side. Ask for a "
+            f"multiple of {multiple} between {multiple} and {longest}",
+            pixels=value,
+            multiple=multiple,
+            maximum=longest,
+        )
+    if value < multiple or value % multiple:
         raise InvalidRequest(
             field,
             f"{value} is not a multiple of {multiple} between {multiple} and {longest}",

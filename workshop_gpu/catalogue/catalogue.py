@@ -17,6 +17,7 @@ from workshop_gpu.catalogue.loras import LoraSpec, OfferedLora, inspect_lora, sh
 from workshop_gpu.catalogue.roles import lacks_of, roles_of
 from workshop_gpu.catalogue.shape import shape_of
 from workshop_gpu.catalogue.shipped import ASSETS, shipped_specs
+from workshop_gpu.catalogue.sizes import sized
 from workshop_gpu.catalogue.spec import ModelSpec
 from workshop_gpu.catalogue.toml_file import read_models
 from workshop_gpu.conductor.errors import ModelUnavailable, ModelUnknown
@@ -88,8 +89,8 @@ class Catalogue:
 
     @property
     def specs(self) -> tuple[ModelSpec, ...]:
-        """All models in the order of the file, disabled ones too."""
-        return tuple(self._specs.values())
+        """All models in the order of the file, disabled ones too; see `get`."""
+        return tuple(self.get(model) for model in self._specs)
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -97,16 +98,15 @@ class Catalogue:
         return self._problems
 
     def get(self, model: str) -> ModelSpec:
-        """One model's entry. Raises ModelUnknown."""
-        if model not in self._specs:
-            raise ModelUnknown(model, [spec.id for spec in self.specs if spec.enabled])
-        return self._specs[model]
+        """One model's entry, with the sizes that it draws as far as its files say them. Raises
+        ModelUnknown."""
+        return sized(self._written(model), self.local(model).sizes)
 
     def local(self, model: str) -> LocalModel:
         """What of a model is on this disk, as found at the last look. Raises ModelUnknown."""
         if model not in self._local:
             self._local[model] = inspect(
-                self.get(model),
+                self._written(model),
                 self._base,
                 default_dtype=self._default_dtype,
                 hub=self._hub,
@@ -163,6 +163,13 @@ class Catalogue:
             gguf=local.gguf,
         )
 
+    def _written(self, model: str) -> ModelSpec:
+        """The entry as it was read. Raises ModelUnknown."""
+        if model not in self._specs:
+            known = [spec.id for spec in self._specs.values() if spec.enabled]
+            raise ModelUnknown(model, known)
+        return self._specs[model]
+
     def _read(self, first: bool) -> None:
         path = self._path
         if path is not None and (path.exists() or not first):
@@ -209,7 +216,7 @@ class Catalogue:
         watched: list[Path] = []
         if self._path is None or not self._path.exists():
             watched += hub_cache.component_folders(cache)
-        for spec in self.specs:
+        for spec in self._specs.values():
             if spec.source.file:
                 watched.append(resolve(spec.source.file, self._base))
             elif spec.source.hub:

@@ -17,6 +17,7 @@ from workshop_gpu.catalogue.pipeline_folder import (
 from workshop_gpu.catalogue.roots import strays
 from workshop_gpu.catalogue.safetensors_header import BrokenFile
 from workshop_gpu.catalogue.single_file import components_of_file
+from workshop_gpu.catalogue.sizes import Sizes, sizes_of
 from workshop_gpu.catalogue.spec import ModelSpec
 
 DTYPE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
@@ -35,7 +36,8 @@ class LocalModel(msgspec.Struct, frozen=True):
 
     `file_bytes` are the weights once loaded with the model's dtype (0 where unknown); `problem`
     says why it is UNUSABLE, in words that the instructor can act on. `accepts` is what it makes
-    pictures from. `gguf` is the file of its denoiser, where that is quantized.
+    pictures from, `sizes` what its pictures may measure. `gguf` is the file of its denoiser, where
+    that is quantized.
     """
 
     model: str
@@ -46,6 +48,7 @@ class LocalModel(msgspec.Struct, frozen=True):
     problem: str = ""
     accepts: tuple[str, ...] = EVERYTHING
     gguf: str = ""
+    sizes: Sizes = Sizes()
 
 
 def inspect(
@@ -134,7 +137,8 @@ def _file(spec: ModelSpec, file: Path, float_bytes: int) -> LocalModel:
 
 def _ready(spec: ModelSpec, path: Path, parts: tuple[Component, ...]) -> LocalModel:
     total = sum(part.loaded_bytes for part in parts)
-    return LocalModel(spec.id, LocalState.READY, str(path), total, parts, accepts=accepts(path))
+    found = LocalModel(spec.id, LocalState.READY, str(path), total, parts)
+    return msgspec.structs.replace(found, accepts=accepts(path), sizes=sizes_of(path))
 
 
 def _unusable(spec: ModelSpec, problem: str) -> LocalModel:

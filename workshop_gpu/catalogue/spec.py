@@ -9,12 +9,13 @@ from workshop_gpu.conductor.rungs import DENOISER, ENCODERS, VAE
 
 
 class Defaults(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a request gets that does not say otherwise. Sizes are pixels."""
+    """What a request gets that does not say otherwise. Sizes are pixels; 0: the model's own, which
+    the catalogue finds out (see `sizes.py`)."""
 
     steps: int = 30
     guidance: float = 5.0
-    width: int = 1024
-    height: int = 1024
+    width: int = 0
+    height: int = 0
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -141,6 +141,11 @@ def _limits(limits: Limits) -> Iterator[Broken]:
     for name in ("max_pixels", "max_side", "max_steps", "max_images", "size_multiple"):
         if getattr(limits, name) < 1:
             yield ("limits", name), f"{name} must be 1 or more"
+    least = limits.size_multiple
+    for name, room in (("max_pixels", least * least), ("max_side", least)):
+        if 1 <= getattr(limits, name) < room:
+            reason = f"{name} leaves no room for the smallest size, {least} x {least}"
+            yield ("limits", name), reason
 
 
 def _defaults(spec: ModelSpec) -> Iterator[Broken]:
@@ -151,8 +156,11 @@ def _defaults(spec: ModelSpec) -> Iterator[Broken]:
         yield ("defaults", "guidance"), "guidance must be 0 or more"
     multiple = max(limits.size_multiple, 1)
     for name, side in (("width", defaults.width), ("height", defaults.height)):
-        if side < 1 or side % multiple:
-            yield ("defaults", name), f"{name} must be a multiple of {multiple}, and more than 0"
+        if side < 0 or side % multiple:
+            yield (
+                ("defaults", name),
+                f"{name} must be a multiple of {multiple}; 0, or nothing, is the model's own",
+            )
         elif side > limits.max_side:
             yield ("defaults", name), f"{name} must be at most max_side ({limits.max_side})"
     if defaults.width * defaults.height > max(limits.max_pixels, 1):
