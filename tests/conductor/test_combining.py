@@ -9,6 +9,7 @@ from tests.conductor.laddered import LARGE, laddered, loaded, notices, ordered, 
 from tests.conductor.staging import GB, MEGAPIXEL, Stage, stage
 from workshop_gpu.conductor import events
 from workshop_gpu.conductor.combining import name_of, problems_in, read_name, words_for
+from workshop_gpu.conductor.errors import ErrorReport
 from workshop_gpu.conductor.ladder import (
     RUNGS,
     is_placement,
@@ -184,27 +185,75 @@ def test_another_gpu_is_home_and_source_as_the_words_say() -> None:
     assert placement.streamed_bytes
 
 
+@pytest.mark.parametrize("phase", ["load", "denoise"])
 @pytest.mark.parametrize(
-    ("placement", "tried"),
+    "placement",
     [
-        ("denoiser=streamed,vae=tiled", "denoiser=streamed,vae=tiled"),
-        ("encoders=cpu,vae=staged", "encoders=cpu,vae=staged"),
-        ("denoiser=all-streamed", "streamed"),
-        ("denoiser=all-streamed,vae=tiled", "denoiser=streamed,vae=tiled"),
+        "denoiser=streamed,vae=tiled",
+        "encoders=cpu,vae=staged",
+        "denoiser=all-streamed",
+        "encoders=staged,denoiser=all-streamed,vae=tiled",
+        "staged-streamed",
+        "all-streamed",
     ],
 )
-def test_after_running_out_of_memory_it_is_tried_once_and_the_numbers_are_the_answer(
-    placement: str, tried: str
+def test_after_running_out_of_memory_it_is_tried_once_and_named_as_it_was_asked_for(
+    placement: str, phase: str
 ) -> None:
     """As with a rung of the ladder that was named. How much is streamed makes no other rung."""
     made = stage(by_hand(placement), gb=40)
     job = made.submit("large")
-    loaded(made)
-    out_of_memory(made, "denoise", job)
+    if phase == "load":
+        made.take_order("gpu0", "load")
+        made.tell(events.LoadFailed("gpu0", "large", ErrorReport("out_of_memory", "Out.", {})))
+    else:
+        loaded(made)
+        out_of_memory(made, phase, job)
     assert made.state(job) == "failed"
     error = made.job(job).error
     assert error is not None
-    assert error.facts["rungs"] == [tried]
+    assert error.facts["rungs"] == [placement]
+    assert f"also with {placement}. It would" in error.message
+    assert is_placement(placement)
+
+
+def test_it_is_named_as_it_was_asked_for_with_the_job_or_by_the_instructor() -> None:
+    made = stage(laddered(), gb=40)
+    made.tell(asked(made, "denoiser=all-streamed"))
+    loaded(made)
+    out_of_memory(made, "denoise", "job-1")
+    error = made.job("job-1").error
+    assert error is not None
+    assert error.facts["rungs"] == ["denoiser=all-streamed"]
+    made.tell(events.PolicyChanged(Policy(placements={"large": "denoiser=all-streamed,vae=tiled"})))
+    job = made.submit("large")
+    loaded(made)
+    out_of_memory(made, "denoise", job)
+    error = made.job(job).error
+    assert error is not None
+    assert error.facts["rungs"] == ["denoiser=all-streamed,vae=tiled"]
+
+
+@pytest.mark.parametrize(
+    ("placement", "words"),
+    [
+        ("denoiser=all-streamed,vae=tiled", "VAE tiling, the denoiser streamed as a whole"),
+        ("all-streamed", "text encoders and VAE staged, the denoiser streamed as a whole"),
+        ("denoiser=streamed,vae=tiled", "VAE tiling, the denoiser partly streamed"),
+    ],
+)
+def test_a_job_goes_on_with_what_was_named_meanwhile_in_these_words(
+    placement: str, words: str
+) -> None:
+    made = stage(laddered(), gb=40)
+    job = made.submit("large")
+    loaded(made)
+    made.tell(events.PolicyChanged(Policy(placements={"large": placement})))
+    out_of_memory(made, "denoise", job)
+    while made.order() != f"run {job}":
+        loaded(made)
+    assert made.job(job).went_on == f"went on with {words}"
+    assert f"large ran out of memory while drawing; it went on with {words}." in notices(made)
 
 
 def test_a_job_that_may_be_placed_otherwise_goes_on_from_a_combination() -> None:

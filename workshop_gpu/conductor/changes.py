@@ -81,7 +81,7 @@ class Changes:
         slot.moves = 0
         request = first.request
         slot.drawn = request.pixels, request.batch * len(jobs), request.steps
-        went_on(self.effects, jobs, slot)
+        went_on(state, self.effects, jobs, slot)
         self.touch(device)
         others = tuple(job.id for job in jobs[1:])
         placement = "" if slot.placement == RESIDENT else slot.placement.name

@@ -214,15 +214,17 @@ def makes_no_use_of(name: str, given: Iterable[str]) -> list[str]:
 def rung_of(placement: Placement) -> Rung | None:
     """The ladder's own rung that a placement stands on; None for one that was put together by
     hand."""
-    for rung in RUNGS:
-        want = rung.placement
-        alike = _roles_in(want) == _roles_in(placement) and (
-            (want.tiled, want.sliced, rung.swaps)
-            == (placement.tiled, placement.sliced, bool(placement.source))
-        )
-        if alike and (rung.streams is Streams.NOTHING) == (placement.streamed_bytes == 0):
-            return rung
-    return None
+    return next((rung for rung in RUNGS if stands_on(placement, rung)), None)
+
+
+def stands_on(placement: Placement, rung: Rung) -> bool:
+    """Whether the rung places everything so, however much of the denoiser it streams."""
+    want = rung.placement
+    alike = _roles_in(want) == _roles_in(placement) and (
+        (want.tiled, want.sliced, rung.swaps)
+        == (placement.tiled, placement.sliced, bool(placement.source))
+    )
+    return alike and (rung.streams is Streams.NOTHING) == (placement.streamed_bytes == 0)
 
 
 def _roles_in(placement: Placement) -> tuple[tuple[str, ...], ...]:

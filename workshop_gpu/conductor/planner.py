@@ -368,11 +368,17 @@ def moving_s(question: Question, placement: Placement) -> float:
 
 class Step(msgspec.Struct, frozen=True):
     """The device ran out of memory on a rung, in a phase in which all of that rung's bytes should
-    have been `peak_bytes`."""
+    have been `peak_bytes`. `asked`: that rung by the name that somebody gave it ("": nobody)."""
 
     rung: str
     phase: Phase
     peak_bytes: int
+    asked: str = ""
+
+    @property
+    def name(self) -> str:
+        """For people, who can write it into models.toml."""
+        return self.asked or self.rung
 
     def allows(self, plan: Plan) -> bool:
         """Whether the plan is worth trying after this: another rung, and less in that phase."""

@@ -13,7 +13,7 @@ import msgspec
 from workshop_gpu.conductor.compiled import reckons_compiled
 from workshop_gpu.conductor.estimates import Estimates
 from workshop_gpu.conductor.events import JobSubmitted, PartBytes
-from workshop_gpu.conductor.ladder import AUTO, PLANNED, SWAPPING, rung_named
+from workshop_gpu.conductor.ladder import AUTO, PLANNED, SWAPPING, rung_named, stands_on
 from workshop_gpu.conductor.looked import look_at
 from workshop_gpu.conductor.memory_settings import MemorySettings
 from workshop_gpu.conductor.planner import (
@@ -25,7 +25,7 @@ from workshop_gpu.conductor.planner import (
     plan_all,
     plan_of,
 )
-from workshop_gpu.conductor.records import TYPICAL_PIXELS, Device, Job, State
+from workshop_gpu.conductor.records import TYPICAL_PIXELS, Device, Job, Slot, State
 from workshop_gpu.conductor.rungs import (
     DENOISER,
     HOST,
@@ -99,12 +99,24 @@ def encoders_of(state: State, model: str) -> tuple[PartBytes, ...]:
     return state.estimates.encoders(state.models[model].facts)
 
 
+def rung_asked(memory: MemorySettings, placement: str = "") -> Rung | None:
+    """The rung that was named with a job, or in the catalogue; None: the planner chooses."""
+    name = placement or memory.placement
+    return None if name == AUTO else rung_named(name)
+
+
+def rung_kept_to(state: State, slot: Slot, placement: str = "") -> Rung | None:
+    """The same, where the slot stands on it. The weights themselves do not tell its name: where all
+    of the denoiser is streamed, that may have been wanted, or be as little as was possible."""
+    rung = rung_asked(state.models[slot.model].facts.memory, placement)
+    return rung if rung is not None and stands_on(slot.placement, rung) else None
+
+
 def rungs_for(memory: MemorySettings, placement: str = "") -> tuple[Rung, ...]:
     """The rungs that may be taken: the one that was asked for with a job, or in the catalogue, or
     all; those that take memory of another GPU only where the settings name one. With
     `virtual_vram_bytes` only those that stream."""
-    name = placement or memory.placement
-    named = None if name == AUTO else rung_named(name)
+    named = rung_asked(memory, placement)
     if named is not None:
         return (named,)
     planned = PLANNED if memory.swap_device in HOST else SWAPPING

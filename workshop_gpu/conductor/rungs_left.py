@@ -55,6 +55,6 @@ def no_rung_left(
     lowest = least(left)
     if lowest is not None and all(plan.problem for plan in left):
         needed, room_bytes = lowest.needed_bytes, lowest.needed_bytes - lowest.missing_bytes
-    rungs = list(dict.fromkeys(step.rung for step in steps))
+    rungs = list(dict.fromkeys(step.name for step in steps))
     error = NoRungLeft(model, doing(phase), rungs, needed, room_bytes, most_bytes, phase.value)
     return error.report()

@@ -8,7 +8,7 @@ from workshop_gpu.conductor.changes import Changes
 from workshop_gpu.conductor.effects import Notice
 from workshop_gpu.conductor.errors import ErrorReport, OutOfMemory
 from workshop_gpu.conductor.planner import Phase, Plan, Step
-from workshop_gpu.conductor.planning import Size, has_ladder, plan_here, size_of
+from workshop_gpu.conductor.planning import Size, has_ladder, plan_here, rung_kept_to, size_of
 from workshop_gpu.conductor.records import TYPICAL_PIXELS, Job, Slot, State
 from workshop_gpu.conductor.rungs_left import no_rung_anywhere, no_rung_left, rungs_left
 from workshop_gpu.conductor.states import JobState
@@ -38,7 +38,8 @@ class StepDown:
             return True
         size, phase = size_of(job, job.batch), phase_of(error, Phase.DENOISE)
         plan = plan_here(self._state, job.model, size, slot.placement, device)
-        step = Step(plan.tried_as, phase, plan.peaks[phase])
+        asked = rung_kept_to(self._state, slot, size.placement)
+        step = Step(plan.tried_as, phase, plan.peaks[phase], asked.name if asked else "")
         self._state.shortages.add(device.name, job.model, step, size.pixels * size.batch, now)
         self._correct(job, size, plan)
         if job.batch == 1:
@@ -59,7 +60,8 @@ class StepDown:
             return error
         device = state.devices[slot.device]
         plan = plan_here(state, model, _LOAD_SIZE, slot.placement, device)
-        step = Step(plan.tried_as, Phase.LOAD, device.ledger.weights_bytes(model))
+        held_bytes, asked = device.ledger.weights_bytes(model), rung_kept_to(state, slot)
+        step = Step(plan.tried_as, Phase.LOAD, held_bytes, asked.name if asked else "")
         state.shortages.add(device.name, model, step, 0, now)
         steps = state.shortages.steps(device.name, model, 0, now)
         left = rungs_left(state, model, _LOAD_SIZE, steps, device)
