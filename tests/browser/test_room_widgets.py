@@ -30,6 +30,14 @@ def test_the_status_shows_memory_by_name_who_waits_and_what_happened(
         room = lab.page.locator(".wg-room")
         expect(room.locator(".wg-news")).to_contain_text("shapes was loaded on cpu:0")
         expect(room.locator(".wg-legend")).to_contain_text("reserved by faces")
+        # Another model comes in front of the piece that has the focus, which keeps it.
+        margin = room.locator(".wg-piece.wg-margin")
+        margin.focus()
+        ada.ended(ada.submit(model="shapes-dit", steps=1)["id"])
+        expect(room.locator(".wg-legend")).to_contain_text("shapes-dit")
+        expect(room.locator(".wg-piece.wg-model-2")).to_have_count(1)
+        expect(margin).to_be_focused()
+        expect(room.locator(".wg-told")).to_contain_text("safety margin")
         # Nothing begins while the queue is paused: then all who wait are there to be seen.
         with ada.paused("lunch until one"):
             for somebody in (ada, grace):
@@ -54,6 +62,54 @@ def test_the_status_shows_memory_by_name_who_waits_and_what_happened(
             ada.http.delete("api/message").raise_for_status()
     expect(room.locator(".wg-queue .wg-row")).to_have_count(1)
     expect(room.locator(".wg-paused")).to_be_hidden()
+
+
+LONG = "a-model-with-quite-a-long-name-of-its-own"
+KEPT_FREE = f"""
+from msgspec.structs import replace
+import workshop_gpu as wg
+from workshop_gpu.client.widgets.status_view import status_view
+from workshop_gpu.conductor.effects import Holder
+
+room = wg.Status()
+room._closed.set()  # it shows what no event of this server may change
+known = wg.connect().status().status
+holders = [
+    Holder("weights", "a", 4 * 10**9), Holder("shared", "a, b", 10**9),
+    Holder("reservation", "Ada", 2 * 10**9), Holder("foreign", "others", 10**9),
+    Holder("kept_free", "{LONG}", 6 * 10**9), Holder("margin", "", 10**9),
+]
+device = replace(known.devices[0], total_bytes=24 * 10**9, holders=holders, slots=[])
+room._view = status_view(replace(known, devices=[device]))
+room
+"""
+LOOKS = """(pieces) => pieces.map((piece) => {
+  const { backgroundImage, backgroundColor } = getComputedStyle(piece);
+  return `${backgroundImage} ${backgroundColor}`;
+})"""
+
+
+def test_what_stays_free_beside_a_model_looks_like_nothing_else_and_is_named_in_full(
+    open_lab: OpenLab, screenshot: Screenshot
+) -> None:
+    lab = open_lab([KEPT_FREE])
+    room = lab.run(0).locator(".wg-room")
+    pieces, told = room.locator(".wg-piece"), room.locator(".wg-told")
+    expect(pieces).to_have_count(6)
+    kept = room.get_by_role("listitem", name=f"stays free beside {LONG} · 6.0 GB", exact=True)
+    for theme in ("JupyterLab Light", "JupyterLab Dark"):
+        lab.theme(theme)
+        for what in (pieces, room.locator(".wg-swatch")):
+            assert len(set(what.evaluate_all(LOOKS))) == 6, "each has a look of its own"
+        kept.focus()
+        screenshot(lab, f"status-kept-free-{theme.split()[1].lower()}")
+    lab.command("application:toggle-left-area")
+    lab.page.set_viewport_size({"width": 470, "height": 700})
+    expect(told).to_have_text(f"stays free beside {LONG} · 6.0 GB")
+    assert told.evaluate("(node) => node.scrollWidth <= node.clientWidth"), "nothing is cut off"
+    screenshot(lab, "status-kept-free-dark-narrow")
+    lab.theme("JupyterLab Light")
+    screenshot(lab, "status-kept-free-light-narrow")
 
 
 ADMIN = """

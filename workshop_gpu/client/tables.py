@@ -27,8 +27,8 @@ _SHADES = {  # of a GPU's memory: colours that carry on dark and on light
     "reservation": "#9a6fc9",
     "notebook": "#3f9e8f",
     "foreign": "#8a8a8a",
-    "kept_free": "#d0d0d0",
-    "margin": "#bdbdbd",
+    "kept_free": "rgba(128,128,128,0.45)",
+    "margin": "rgba(128,128,128,0.7)",
 }
 
 _EVERYTHING = "everything on the GPU"

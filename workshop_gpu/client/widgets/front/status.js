@@ -14,6 +14,13 @@ function ago(at) {
   return seconds < 5400 ? `${Math.max(1, Math.round(seconds / 60))} min ago` : `${Math.round(seconds / 3600)} h ago`;
 }
 
+/** The piece that was `old` before all were made anew: the same holder's; else one of its kind; else
+    that which stands in its place. */
+function again(old, place, pieces) {
+  const alike = (...keys) => pieces.find((piece) => keys.every((key) => piece.dataset[key] === old.dataset[key]));
+  return alike("device", "kind", "name") ?? alike("device", "kind") ?? pieces[place];
+}
+
 function drawDevice(device) {
   const told = make("p", { className: "wg-told", "aria-hidden": "true" });
   const bar = make("div", { className: "wg-bar", role: "list", "aria-label": `Memory of ${device.id}` });
@@ -27,6 +34,7 @@ function drawDevice(device) {
       title: words,
       "aria-label": words,
     });
+    Object.assign(piece.dataset, { device: device.id, kind: part.kind, name: part.name });
     piece.style.flexBasis = `${100 * part.share}%`;
     for (const name of ["mouseenter", "focus"]) piece.addEventListener(name, () => (told.textContent = words));
     for (const name of ["mouseleave", "blur"]) piece.addEventListener(name, () => (told.textContent = ""));
@@ -133,9 +141,10 @@ function render({ model, el }) {
     // A bar that somebody points at or has the focus on must not be made anew for nothing.
     const now = JSON.stringify(view.devices ?? []);
     if (now !== drawn) {
-      const focused = [...devices.querySelectorAll(".wg-piece")].indexOf(document.activeElement);
+      const focused = document.activeElement;
+      const place = [...devices.querySelectorAll(".wg-piece")].indexOf(focused);
       devices.replaceChildren(...(view.devices ?? []).map(drawDevice));
-      if (focused >= 0) devices.querySelectorAll(".wg-piece")[focused]?.focus();
+      if (place >= 0) again(focused, place, [...devices.querySelectorAll(".wg-piece")])?.focus();
       if (!view.devices?.length) devices.append(make("p", {}, "This server has no GPU that could work. Tell the instructor."));
       drawn = now;
     }
