@@ -13,6 +13,7 @@ export type Look =
   | 'notebook'
   | 'foreign'
   | 'other'
+  | 'kept'
   | 'free';
 
 /** A part of a GPU's memory: a piece of the bar, and a line of the legend. */
@@ -135,7 +136,7 @@ function partOf(
     case 'foreign':
       return { ...part, look: 'foreign', label: holder.name };
     case 'kept_free':
-      return { ...part, look: 'other', label: trans.__('stays free beside %1', holder.name) };
+      return { ...part, look: 'kept', label: trans.__('stays free beside %1', holder.name) };
     case 'cache':
       return { ...part, look: 'other', label: trans.__("the worker's own") };
     case 'margin':
@@ -150,7 +151,16 @@ function lookOf(index: number): Look {
 }
 
 function rank(look: Look): number {
-  const order = ['shared', 'working', 'reservation', 'notebook', 'foreign', 'other', 'free'];
+  const order = [
+    'shared',
+    'working',
+    'reservation',
+    'notebook',
+    'foreign',
+    'other',
+    'kept',
+    'free'
+  ];
   return order.indexOf(look);
 }
 

@@ -41,6 +41,20 @@ describe('the bar', () => {
     expect(bar?.used).toBe('50/80 GB');
   });
 
+  test('what stays free beside a model stands next to what is free, with a look of its own', () => {
+    const kept = { kind: 'kept_free', name: 'turbo', bytes: 1e9 };
+    const [bar] = bars(
+      room({ devices: [device({ holders: [kept, ...holders], slots })] }),
+      100,
+      trans
+    );
+    const parts = bar?.parts.slice(-2).map(part => [part.label, part.look]);
+    expect(parts).toEqual([
+      ['stays free beside turbo', 'kept'],
+      ['free', 'free']
+    ]);
+  });
+
   test('a model has the same colour on every GPU and in the list', () => {
     const two = room({
       devices: [
