@@ -35,14 +35,14 @@ def load(look: Look, job: Job) -> Order | None:
         if not (_resting(look, giving) if at_once else giving):
             return None
     if (ready or coming) and not another_is_worth_it_for(look, claim, ready, coming):
-        _keep_for(look, claim, loading)
+        _keep_for(look, claim, placing, loading)
         return None
     if giving is None:
         giving = _giving(look, job, placing)
     order = _make_it_ready(look, claim, placing, giving, anew=not (ready or coming))
     if order is None and coming:
         # One more would be worth it and cannot be had: what prepares the model is all there is.
-        _keep_for(look, claim, loading)
+        _keep_for(look, claim, placing, loading)
     elif order is None and (claim.due or not ready):
         _wait_for_room(look, claim, placing, alone=not ready)
     return order
@@ -110,19 +110,23 @@ def another_is_worth_it_for(look: Look, claim: Claim, ready: Sequence[Slot], com
     return worth(0.0) or worth(min(map(look.free_in_s, devices), default=0.0))
 
 
-def _keep_for(look: Look, claim: Claim, loading: Sequence[Slot]) -> None:
+def _keep_for(look: Look, claim: Claim, placing: Placing, loading: Sequence[Slot]) -> None:
     """The devices that prepare the claim's model are kept for it."""
     for name in [*look.making_room(claim.model), *(slot.device for slot in loading)]:
-        look.close(name, claim, _ready_s(look, look.state.devices[name], claim.model))
+        look.close(name, claim, _ready_s(look, look.state.devices[name], claim, placing))
 
 
-def _ready_s(look: Look, device: Device, model: str) -> float:
-    """Seconds until the model that the device prepares should be ready."""
-    state = look.state
+def _ready_s(look: Look, device: Device, claim: Claim, placing: Placing) -> float:
+    """Seconds until the model that the device prepares should be ready. None at all where more than
+    what is leaving must leave: what began there would be in the way of it."""
+    state, model = look.state, claim.model
     load_s = state.estimates.load_guess_s(model, state.weights_bytes(model))
-    if device.activity is not Activity.LOADING:
-        return load_s
-    return max(0.0, load_s - (look.now - device.since_s))
+    if device.activity is Activity.LOADING:
+        return max(0.0, load_s - (look.now - device.since_s))
+    leaving = [slot for slot in device.slots.values() if slot.state is SlotState.LEAVING]
+    needed = placing.least_bytes(device)
+    enough = look.room.later(device, claim, needed, Standing.NOBODY, leaving)
+    return load_s if enough else 0.0
 
 
 def _wait_for_room(look: Look, claim: Claim, placing: Placing, alone: bool) -> None:
