@@ -364,6 +364,28 @@ def test_who_is_due_waits_for_that_first_use_and_for_nobody_else() -> None:
         room.answer()
 
 
+@pytest.mark.parametrize("what", ["is given up", "starts again"])
+def test_who_is_due_does_not_wait_for_a_device_that_is_not_there(what: str) -> None:
+    room = stage(model("a"), model("small", gb=5), model("large", gb=60), devices=("gpu0", "gpu1"))
+    if what == "is given up":
+        room.tell(events.DeviceGone("gpu0", "its worker ended too often", None))
+    else:
+        room.die("gpu0")
+    room.load("a", "small", device="gpu1")
+    room.submit("a", "ada")
+    room.submit("large", "bob")
+    room.submit("a", "ada")
+    room.answer("gpu1")
+    room.later(Settings().patience_s)
+    room.submit("a", "dan")
+    room.tell(events.EvictionAsked("small"))
+    room.answer("gpu1", which="run")
+    room.later(0.5)
+    assert room.orders_of("gpu1") == ["evict small"]
+    room.answer("gpu1")
+    assert room.orders_of("gpu1") == ["evict a"]
+
+
 def test_a_model_is_loaded_while_a_job_of_another_runs() -> None:
     room = stage()
     room.load("a")

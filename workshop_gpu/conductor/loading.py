@@ -130,7 +130,8 @@ def _ready_s(look: Look, device: Device, claim: Claim, placing: Placing) -> floa
 
 
 def _wait_for_room(look: Look, claim: Claim, placing: Placing, alone: bool) -> None:
-    """What will be free is reserved, and the device where it is free first is kept. What is
+    """What will be free is reserved, and the device where it is free first is kept: one whose
+    worker has yet to start only where no other will do, for nobody knows when that is. What is
     reserved for others already is not looked at again."""
 
     devices = [device for device in look.devices if claim.model not in device.slots]
@@ -140,7 +141,7 @@ def _wait_for_room(look: Look, claim: Claim, placing: Placing, alone: bool) -> N
     look.reserved.update(device.name for device in able)
     if alone and devices and not able and len(unreserved) == len(devices):
         look.without_room.add(claim.model)
-    for device in sorted(able, key=look.free_in_s):
+    for device in sorted(able, key=lambda each: (not each.takes_orders, look.free_in_s(each))):
         if look.room.later(device, claim, needed[device.name], Standing.UNTRIED):
             look.close(device.name, claim, 0.0)
             break

@@ -13,7 +13,7 @@ from workshop_gpu.conductor.placing import Ask, Placing
 from workshop_gpu.conductor.queue import BEGIN, END, Key
 from workshop_gpu.conductor.records import Device, Job, Slot, State
 from workshop_gpu.conductor.room import Claim, Room
-from workshop_gpu.conductor.states import SlotState
+from workshop_gpu.conductor.states import DeviceState, SlotState
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,9 @@ class Closed:
 class Look:
     """The state at one moment; nothing in it changes while it is looked at.
 
-    `devices`: those where loads and evictions are looked for. `free`: those of them whose transfer
-    lane has nothing to do. `resting`: of all devices, those that compute nothing. `stuck`: see
+    `devices`: those where loads and evictions are looked for, without those that are given up:
+    nobody waits for room on them. `free`: those of them whose transfer lane has nothing to do.
+    `resting`: of all devices, those that compute nothing. `stuck`: see
     `Room`.
     """
 
@@ -51,7 +52,11 @@ class Look:
     ) -> None:
         self.state = state
         self.now = now
-        self.devices = [device for device in devices if device.name not in state.closed]
+        self.devices = [
+            device
+            for device in devices
+            if device.name not in state.closed and device.state is not DeviceState.LOST
+        ]
         self.free = [device for device in self.devices if device.can_transfer]
         self.resting = set(state.lanes.idle()) - state.closed.keys()
         self.room = Room(state, now, stuck)
