@@ -4,10 +4,14 @@ The worker has the last word, since only it knows what the installed library can
 (a single file, a model that is not downloaded yet) counts as able, and is refused there.
 """
 
-import json
 from pathlib import Path
 
-from workshop_gpu.catalogue.pipeline_folder import Incomplete, Refused, pipeline_class
+from workshop_gpu.catalogue.pipeline_folder import (
+    Incomplete,
+    Refused,
+    component_config,
+    pipeline_class,
+)
 
 TEXT, IMAGE, MASK = "text", "image", "mask"
 EVERYTHING = (TEXT, IMAGE, MASK)
@@ -44,13 +48,13 @@ def accepts(path: Path) -> tuple[str, ...]:
     known = _BY_CLASS.get(name, (TEXT,))
     if MASK in known and name in _INPAINTS:
         denoiser, channels = _INPAINTS[name]
-        if _in_channels(path / denoiser / "config.json") not in channels:
+        if _in_channels(path / denoiser) not in channels:
             return (TEXT, IMAGE)
     return known
 
 
-def _in_channels(config: Path) -> int:
+def _in_channels(denoiser: Path) -> int:
     try:
-        return int(json.loads(config.read_bytes())["in_channels"])
-    except (OSError, ValueError, KeyError, TypeError):
+        return int(component_config(denoiser)["in_channels"])
+    except (ValueError, KeyError, TypeError):
         return 0

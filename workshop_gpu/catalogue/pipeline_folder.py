@@ -7,6 +7,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -132,6 +133,15 @@ def pickle_words(where: str) -> str:
         f"{where} holds pickle weights only (.bin, .ckpt, .pt): opening such a file can run any "
         "code, so they are refused. Use the model's .safetensors files"
     )
+
+
+def component_config(component: Path) -> dict[str, Any]:
+    """What a component's config.json says; nothing where it cannot be read."""
+    try:
+        said = json.loads((component / "config.json").read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return said if isinstance(said, dict) else {}
 
 
 def read_index(folder: Path) -> PipelineIndex:

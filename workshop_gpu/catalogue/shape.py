@@ -5,6 +5,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from workshop_gpu.catalogue.files import LocalModel
+from workshop_gpu.catalogue.pipeline_folder import component_config
 from workshop_gpu.catalogue.spec import ModelSpec
 
 _CLASS = "_class_name"
@@ -14,10 +15,7 @@ def shape_of(spec: ModelSpec, local: LocalModel) -> str:
     """A name that models have in common where all their components have the same configuration
     and dtype, and both or neither are guided, which doubles the batch. "" where the folder does
     not say."""
-    configs = {
-        part.name: _config(Path(local.path) / part.name / "config.json")
-        for part in local.components
-    }
+    configs = {part.name: _shape_of_one(Path(local.path) / part.name) for part in local.components}
     if not configs or not all(configs.values()):
         return ""
     guided = spec.defaults.guidance > 1
@@ -26,12 +24,7 @@ def shape_of(spec: ModelSpec, local: LocalModel) -> str:
     return sha256(text.encode()).hexdigest()[:16]
 
 
-def _config(file: Path) -> dict[str, object]:
-    """What the file says of the network, without where it came from (`_name_or_path` …)."""
-    try:
-        said = json.loads(file.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    if not isinstance(said, dict):
-        return {}
+def _shape_of_one(component: Path) -> dict[str, object]:
+    """What is said of the network, without where it came from (`_name_or_path` …)."""
+    said = component_config(component)
     return {key: value for key, value in said.items() if not key.startswith("_") or key == _CLASS}

@@ -5,7 +5,6 @@ The formulas are those of diffusers' pipelines and networks, which say the same 
 weights are there, and in words about latents.
 """
 
-import json
 from collections.abc import Mapping
 from math import isqrt, lcm
 from pathlib import Path
@@ -13,7 +12,13 @@ from typing import Any
 
 import msgspec
 
-from workshop_gpu.catalogue.pipeline_folder import Incomplete, PipelineIndex, Refused, read_index
+from workshop_gpu.catalogue.pipeline_folder import (
+    Incomplete,
+    PipelineIndex,
+    Refused,
+    component_config,
+    read_index,
+)
 from workshop_gpu.catalogue.spec import Limits, ModelSpec
 from workshop_gpu.conductor.rungs import main_denoiser
 
@@ -62,7 +67,7 @@ def sizes_of(path: Path) -> Sizes:
     vae = next((name for name in _VAES if name in index.components), "")
     if not denoiser or not vae:
         return Sizes()
-    network, scale = _config(path / denoiser), _scale(_config(path / vae))
+    network, scale = component_config(path / denoiser), _scale(component_config(path / vae))
     height, width = _own_cells(network.get("sample_size"))
     multiple = _cells_at_once(index, denoiser, network) * scale
     return Sizes(
@@ -138,14 +143,6 @@ def _most_cells(class_name: str, network: Mapping[str, Any]) -> int:
     if class_name in _BY_SIDE:
         return table * patch
     return isqrt(table) * patch if class_name in _BY_AREA else 0
-
-
-def _config(part: Path) -> dict[str, Any]:
-    try:
-        said = json.loads((part / "config.json").read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return said if isinstance(said, dict) else {}
 
 
 def _whole(said: object) -> int:
