@@ -17,7 +17,7 @@ import httpx
 import psutil
 
 from tests.api.kernels import RunningKernel
-from tests.faults.points.sitecustomize import BREAKS, OUT_OF_MEMORY
+from tests.faults.points.sitecustomize import BREAKS, DRIVER_FAILS, OUT_OF_MEMORY
 from tests.serverprocess import ServerProcess
 
 _START_S = 40.0
@@ -55,6 +55,7 @@ class Hand:
             "worker late": self._worker_late,
             "worker out of memory": self._worker_out_of_memory,
             "worker out of memory in a phase": self._worker_out_of_memory_in_a_phase,
+            "worker's driver fails": lambda: self._signal_worker(DRIVER_FAILS),
             "worker killed as it loads": self._worker_killed_as_it_loads,
             "worker and heir killed": self._worker_and_heir_killed,
             "device lost": self._device_lost,

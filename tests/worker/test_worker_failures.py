@@ -60,6 +60,62 @@ def test_memory_that_runs_out_while_decoding_is_an_error_and_no_picture() -> Non
     assert attempt(decode) == OutOfMemory(int(3.5 * 2**30))
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`",
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+        "Triton Error [CUDA]: out of memory",
+    ],
+)
+def test_libraries_that_find_no_memory_for_themselves_have_run_out_of_memory(message: str) -> None:
+    assert attempt(lambda: failing([], RuntimeError(message))) == OutOfMemory(0)
+
+
+@pytest.mark.parametrize(
+    ("message", "by_driver"),
+    [
+        ("CUDA error: resource already mapped", True),
+        ("CUDA error: unspecified launch failure", True),
+        ("CUDA error: CUBLAS_STATUS_INTERNAL_ERROR when calling `cublasCreate(handle)`", True),
+        ("cuDNN error: CUDNN_STATUS_EXECUTION_FAILED", True),
+        ("Triton Error [CUDA]: an illegal memory access was encountered", True),
+        ("CUDA error: invalid configuration argument", False),
+        ("CUDA error: no kernel image is available for execution on the device", False),
+        ("cuDNN error: CUDNN_STATUS_NOT_SUPPORTED", False),
+        ("CUDA error: CUBLAS_STATUS_INVALID_VALUE when calling `cublasSgemm`", False),
+        ("mat1 and mat2 shapes cannot be multiplied (77x768 and 1024x320)", False),
+    ],
+)
+def test_what_the_driver_did_is_told_from_what_it_was_asked_for(
+    message: str, by_driver: bool
+) -> None:
+    outcome = attempt(lambda: failing([], RuntimeError(message)))
+    assert isinstance(outcome, Broken)
+    assert outcome.by_driver is by_driver
+    assert message in outcome.problem
+
+
+def test_a_worker_whose_driver_failed_in_an_order_ends_though_the_card_answers() -> None:
+    code = (
+        "import sys; from workshop_gpu.worker.devices import CpuDevice; "
+        "from workshop_gpu.worker.failures import Broken; "
+        "from workshop_gpu.worker.moving import give_back; "
+        "give_back(CpuDevice(10**9), Broken('as asked', by_driver=False)); print('goes on'); "
+        "give_back(CpuDevice(10**9), Broken('CUDA error: 208', by_driver=True)); print('not here')"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=ANSWER_S,
+    )
+    assert (ended.returncode, ended.stdout) == (5, "goes on\n")
+    assert "the card's driver failed: CUDA error: 208" in ended.stderr
+
+
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 @pytest.mark.parametrize("where", ["pixels", "latents"])
 def test_a_picture_that_is_not_a_number_somewhere_is_an_error(bad: float, where: str) -> None:

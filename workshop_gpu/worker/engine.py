@@ -98,7 +98,7 @@ class Engine:
             batch = Batch(members, tools, answer, compiles=run.compiles)
             outcome = attempt(partial(self._draw, batch, run.model))
             if not isinstance(outcome, Success):
-                give_back(self._device)
+                give_back(self._device, outcome)
                 for job in batch.unanswered():
                     self._answer(run.model, job, outcome, batch.phase)
 

@@ -27,9 +27,28 @@ _SIGNS_OF_NO_MEMORY = (
     "can't allocate memory",  # the CPU's allocator
     "CUDA error: out of memory",  # the driver, as when it loads a kernel
     "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUBLAS_STATUS_NOT_INITIALIZED",  # its first handle needs memory, too
     "CUDNN_STATUS_ALLOC_FAILED",
+    "Triton Error [CUDA]: out of memory",
 )
 """How those say it that raise no class of its own."""
+_SIGNS_OF_THE_DRIVER = (
+    "CUDA error:",
+    "CUDA driver error:",
+    "CUBLAS_STATUS_",
+    "CUDNN_STATUS_",
+    "Triton Error [CUDA]:",
+)
+_SIGNS_OF_THE_REQUEST = (
+    "invalid argument",
+    "invalid configuration argument",
+    "no kernel image is available",
+    "operation not supported",
+    "STATUS_NOT_SUPPORTED",
+    "STATUS_INVALID_VALUE",
+    "STATUS_BAD_PARAM",
+)
+"""With these the driver refuses what it was asked for, and would again."""
 _LONGEST_PROBLEM = 600
 """Characters of a library's message that go to people; the whole is in the worker's log."""
 
@@ -55,9 +74,14 @@ class Cancelled:
 
 @dataclass(frozen=True)
 class Broken:
-    """The attempt raised something that names no kind of its own."""
+    """The attempt raised something that names no kind of its own.
+
+    `by_driver`: the card's driver or one of its libraries failed by itself. It may well answer
+    again, but what is computed in this process from now on cannot be trusted.
+    """
 
     problem: str
+    by_driver: bool = False
 
 
 Outcome = Success[Result] | OutOfMemory | Cancelled | Broken | errors.ErrorReport
@@ -81,7 +105,13 @@ def attempt(action: Callable[[], Result]) -> Outcome[Result]:
             return OutOfMemory(_bytes_asked_for(message))
         # As text: a log record with the exception in it would keep the traceback's tensors.
         _log.error("an order failed\n%s", traceback.format_exc())
-        return Broken(_for_people(type(error).__name__, message))
+        return Broken(_for_people(type(error).__name__, message), _is_the_drivers(message))
+
+
+def _is_the_drivers(message: str) -> bool:
+    return any(sign in message for sign in _SIGNS_OF_THE_DRIVER) and not any(
+        sign in message for sign in _SIGNS_OF_THE_REQUEST
+    )
 
 
 def _for_people(name: str, message: str) -> str:

@@ -18,7 +18,14 @@ from workshop_gpu.worker.ahead import Ahead
 from workshop_gpu.worker.compiling import Compiling
 from workshop_gpu.worker.components import OpenModel
 from workshop_gpu.worker.devices import CudaDevice, Device
-from workshop_gpu.worker.failures import Broken, Cancelled, OutOfMemory, Success, attempt
+from workshop_gpu.worker.failures import (
+    Broken,
+    Cancelled,
+    Outcome,
+    OutOfMemory,
+    Success,
+    attempt,
+)
 from workshop_gpu.worker.link import Link, Move, end_process
 from workshop_gpu.worker.loading import Loader
 from workshop_gpu.worker.loras import Loras
@@ -189,7 +196,7 @@ class Mover:
         if not isinstance(outcome, Success):
             self._loader.let_linger_go()
             self._keeps = False
-            give_back(self._device)
+            give_back(self._device, outcome)
             broken = partial(errors.LoadFailed, source.model)
             error = self.explain(outcome, f'loading "{source.model}"', broken, "load")
             self._link.send(protocol.LoadFailed(source.model, error, self.memory()))
@@ -268,11 +275,14 @@ class Mover:
         return msgspec.structs.replace(here, elsewhere=held) if held else here
 
 
-def give_back(device: Device) -> None:
-    """Free what nobody uses. A CUDA context that broke cannot be mended: then the worker ends.
+def give_back(device: Device, after: Outcome[Any] | None = None) -> None:
+    """Free what nobody uses, `after` an attempt. A CUDA context that broke cannot be mended, nor a
+    driver that failed be trusted: then the worker ends.
 
     The host sees the process end and puts its job back or fails it.
     """
+    if isinstance(after, Broken) and after.by_driver:
+        end_process(EXIT_DEVICE_LOST, f"the card's driver failed: {after.problem}")
     outcome = attempt(device.give_back)
     if isinstance(outcome, Broken):
         end_process(EXIT_DEVICE_LOST, f"the device no longer answers: {outcome.problem}")
