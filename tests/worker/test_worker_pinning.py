@@ -1,5 +1,7 @@
 """Host memory that a driver registers, in chunks; the driver is a pretended one that may refuse."""
 
+import mmap
+import resource
 from typing import Any
 
 import pytest
@@ -8,13 +10,16 @@ CHUNK = 4096
 
 
 class Driver:
-    """Registers so many chunks. `there` are those that are registered, by address."""
+    """Registers so many chunks. `there` are those that are registered, by address; `asked` are the
+    ways in which it was asked to."""
 
     def __init__(self, most: int = 1000) -> None:
         self.most = most
         self.there: dict[int, int] = {}
+        self.asked: set[tuple[int, ...]] = set()
 
-    def register(self, address: int, size_bytes: int) -> str:
+    def register(self, address: int, size_bytes: int, ways: tuple[int, ...]) -> str:
+        self.asked.add(ways)
         if len(self.there) >= self.most:
             return "the driver refused"
         assert address not in self.there
@@ -79,6 +84,35 @@ def test_what_the_driver_refuses_stays_as_it_is_and_what_it_took_is_given_back(
     again = pinning.at_once(memory)
     assert again.ready_bytes == len(memory), "one refusal is not for ever"
     again.release()
+
+
+def test_only_what_others_share_is_registered_for_reading_alone(driver: Driver) -> None:
+    """Who writes to a private page that is registered so may write to another one than is read."""
+    from workshop_gpu.worker.pinning import Pinned, Pinning
+
+    Pinning(never).at_once(memory_of(CHUNK))
+    assert driver.asked == {(0,)}
+    driver.asked.clear()
+    assert not Pinned(memory_of(CHUNK)).register_next([])
+    assert driver.asked == {(8, 0)}
+
+
+def test_private_pages_are_there_to_be_written_before_they_are_registered() -> None:
+    from workshop_gpu.worker import pinning
+
+    memory = mmap.mmap(-1, 2**20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    address = torch_tensor(memory).data_ptr()
+    pinning._map_pages(address, 2**20, to_write=True)
+    before = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
+    for start in range(0, 2**20, mmap.PAGESIZE):
+        memory[start] = 1
+    assert resource.getrusage(resource.RUSAGE_THREAD).ru_minflt - before < 16
+
+
+def torch_tensor(memory: mmap.mmap) -> Any:
+    import torch
+
+    return torch.frombuffer(memory, dtype=torch.uint8)
 
 
 def test_what_was_released_is_registered_no_more_by_who_had_begun(driver: Driver) -> None:

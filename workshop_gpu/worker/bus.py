@@ -27,7 +27,7 @@ def bus_bytes_per_s(device: torch.device) -> float:
     target = torch.empty(size_bytes, dtype=torch.uint8, device=device)
     if not on_card:
         return size_bytes / min(_copy_s(source, target) for _ in range(_CPU_TRIES))
-    pinned = Pinned(source)
+    pinned = Pinned(source, private=True)
     problems: list[str] = []
     pinned.register_next(problems)
     try:

@@ -20,8 +20,8 @@ import torch
 
 CHUNK_BYTES = 64 * 2**20
 _PAUSE_S = 0.05
-_MADV_POPULATE_READ = 22
-"""Linux 5.14; the standard library has no name for it. Older ones map the pages later."""
+_MADV_POPULATE_READ, _MADV_POPULATE_WRITE = 22, 23
+"""Linux 5.14; the standard library has no name for them. Older ones map the pages later."""
 _READ_ONLY_FLAG = 8
 """cudaHostRegisterReadOnly: the card only reads it. The pool's memory is sealed against writing,
 and the driver refuses to register that in any other way; not every system knows this one."""
@@ -38,10 +38,14 @@ def within_chunks(start: int, size_bytes: int) -> Iterator[tuple[int, int]]:
 
 
 class Pinned:
-    """One stretch of memory; its first `ready_bytes` are registered. Let it go by `release`."""
+    """One stretch of memory; its first `ready_bytes` are registered. Let it go by `release`.
 
-    def __init__(self, memory: torch.Tensor) -> None:
+    `private`: it is this process's alone, which may write to it while it is registered.
+    """
+
+    def __init__(self, memory: torch.Tensor, *, private: bool = False) -> None:
         self.memory = memory
+        self._private = private
         self.ready_bytes = 0
         self._lock = threading.Lock()
         self._released = False
@@ -53,8 +57,11 @@ class Pinned:
             if self._released or size_bytes <= 0:
                 return False
             address = self.memory.data_ptr() + self.ready_bytes
-            _map_pages(address, size_bytes)
-            if problem := _register(address, size_bytes):
+            _map_pages(address, size_bytes, to_write=self._private)
+            # What is private and registered for reading alone is a page of zeros that nobody has
+            # written to yet; who writes gets another one, of which older systems tell no card.
+            ways = (0,) if self._private else (_READ_ONLY_FLAG, 0)
+            if problem := _register(address, size_bytes, ways):
                 problems.append(problem)
                 return False
             self.ready_bytes += size_bytes
@@ -93,8 +100,8 @@ class Pinning:
         return pinned
 
     def at_once(self, memory: torch.Tensor) -> Pinned:
-        """Memory that is registered when this returns, as far as the driver lets us."""
-        pinned = Pinned(memory)
+        """Private memory that is registered when this returns, as far as the driver lets us."""
+        pinned = Pinned(memory, private=True)
         self.complete(pinned)
         return pinned
 
@@ -116,21 +123,24 @@ def _cudart() -> Any:
     return torch.cuda.cudart()
 
 
-def _map_pages(address: int, size_bytes: int) -> None:
-    """Have the pages of shared memory mapped, without the driver's lock."""
+def _map_pages(address: int, size_bytes: int, *, to_write: bool) -> None:
+    """Have the pages mapped, without the driver's lock."""
     start = address // mmap.PAGESIZE * mmap.PAGESIZE
     stop = -(-(address + size_bytes) // mmap.PAGESIZE) * mmap.PAGESIZE
     advise = ctypes.CDLL(None).madvise
-    advise(ctypes.c_void_p(start), ctypes.c_size_t(stop - start), _MADV_POPULATE_READ)
+    how = _MADV_POPULATE_WRITE if to_write else _MADV_POPULATE_READ
+    advise(ctypes.c_void_p(start), ctypes.c_size_t(stop - start), how)
 
 
-def _register(address: int, size_bytes: int) -> str:
-    """Register; the driver's reason where it refuses, after which torch must not stumble on it."""
-    for flags in (_READ_ONLY_FLAG, 0):
-        error = _cudart().cudaHostRegister(address, size_bytes, flags)
-        if int(error) == 0:
+def _register(address: int, size_bytes: int, ways: tuple[int, ...]) -> str:
+    """Register in the first of these ways that the driver takes; its reason where it refuses all,
+    after which torch must not stumble on it."""
+    error = 0
+    for flags in ways:
+        error = int(_cudart().cudaHostRegister(address, size_bytes, flags))
+        if error == 0:
             return ""
         with contextlib.suppress(RuntimeError):
             # The error stays with this thread until a kernel's launch reports and clears it.
             torch.zeros(1, device="cuda").add_(1)
-    return f"the CUDA driver refused to register host memory (error {int(error)})"
+    return f"the CUDA driver refused to register host memory (error {error})"
