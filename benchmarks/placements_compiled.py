@@ -23,7 +23,7 @@ from typing import Any
 
 from benchmarks.placements_bench import BUFFERS, Bench, Drawn, Limits, drawn, load, loader, wanted
 from benchmarks.report import ROOT, at_most, shown
-from workshop_gpu.conductor.rungs import DENOISER, ENCODERS, RESIDENT, VAE, Placement
+from workshop_gpu.conductor.rungs import DENOISER, ENCODERS, RESIDENT, ROLES, VAE, Placement
 from workshop_gpu.worker.compilers import EAGER, INDUCTOR, compilers_folders, why_not
 
 MOST_STEPS = 12
@@ -31,6 +31,7 @@ MOST_STEPS = 12
 LONGEST_S = 600.0
 HALF = "50% streamed, the others staged"
 HALF_LOW = "50% streamed, encoders streamed too"
+STAGED = "everything staged"
 COMPILED, PLAIN = ", compiled", ", not compiled"
 
 
@@ -94,7 +95,8 @@ class Compiler:
 
 
 def compiled(bench: Bench) -> None:
-    """Resident and half streamed, each without and with compiled blocks. Raises NotCompiled."""
+    """Resident and half streamed, without and with compiled blocks, and staged with them. Raises
+    NotCompiled."""
     bench.steps = min(bench.steps, MOST_STEPS)
     with tempfile.TemporaryDirectory() as kept:
         os.environ.update(compilers_folders(kept))
@@ -124,8 +126,9 @@ def _here(bench: Bench, kept: str) -> tuple[str, int]:
     without.judge(bench, f"{HALF}{PLAIN}", model, draw(model, compiled=False))
     with_blocks.judge(bench, f"{HALF}{COMPILED}", model, draw(model, compiled=True))
     low = Placement((VAE,), (), half_bytes, BUFFERS, streamed=(ENCODERS,))
-    model = compiler.look_at(load(worker, bench, low))
-    with_blocks.judge(bench, f"{HALF_LOW}{COMPILED}", model, draw(model, compiled=True))
+    for name, placement in ((HALF_LOW, low), (STAGED, Placement(staged=ROLES))):
+        model = compiler.look_at(load(worker, bench, placement))
+        with_blocks.judge(bench, f"{name}{COMPILED}", model, draw(model, compiled=True))
     model = compiler.look_at(load(worker, bench, RESIDENT))
     again = draw(model, compiled=True)
     bench.add(shown(f"resident{COMPILED}, once more, a step", again.step_s, "s"))

@@ -13,27 +13,31 @@ from pathlib import Path
 from benchmarks.bars_svg import Panel
 from benchmarks.bars_svg import picture as bars
 from benchmarks.placements_against import compiled
+from benchmarks.placements_compiled import PLAIN
 from benchmarks.placements_peers import PEERS
+from benchmarks.placements_second import FROM_HOST, ON_SECOND
 from benchmarks.report import Row, read
 from workshop_gpu.cli.tune_plot import OURS, Point
 from workshop_gpu.cli.tune_plot import picture as points
 
 _STEP, _PEAK = ", a step", ", peak"
+_OF_OTHER_PARTS = (PLAIN, FROM_HOST, ON_SECOND)
+"""How the names end of what is there to be compared with in its own part."""
 _PEERS, _COMPILED = "#d9822b", "#2f6fb7"
 _SPENT = ("copying", "waiting", "computing")
 
 
 def steps_against_memory(rows: Sequence[Row]) -> str:
-    """A point for each way to place the model, with its limit. What a measured step was faster
-    than was no limit: the bus was taken for slower than it is."""
+    """A point for each way to place the model on one card, with its limit. What a measured step was
+    faster than was no limit: the bus was taken for slower than it is."""
     by_name = {row.name: row for row in rows}
     found = []
     for name, row in by_name.items():
         peak = by_name.get(name.removesuffix(_STEP) + _PEAK)
-        if not name.endswith(_STEP) or peak is None:
+        own = name.removesuffix(_STEP)
+        if not name.endswith(_STEP) or peak is None or own.endswith(_OF_OTHER_PARTS):
             continue
         limit = row.limit if row.limit is not None and row.limit <= row.value else None
-        own = name.removesuffix(_STEP)
         colour = _PEERS if own in PEERS else _COMPILED if compiled(own) else OURS
         found.append(Point(own, int(peak.value * 1e9), row.value, limit, colour))
     return points(found, " (orange: others, blue: compiled blocks; – the limit there)")
@@ -51,9 +55,9 @@ def steps_spent(rows: Sequence[Row]) -> str:
     )
     panels = [
         Panel(
-            f"{name}, ms",
-            tuple((what, 1000 * value[f"{name}, {what} in a step"]) for what in _SPENT),
-            "computing",
+            name,
+            tuple((f"{what}, ms", 1000 * value[f"{name}, {what} in a step"]) for what in _SPENT),
+            f"{_SPENT[-1]}, ms",
             most,
         )
         for name in names

@@ -17,6 +17,7 @@ SECOND = "cuda:1"
 _PEER_BYTES = 2**30
 ON_SECOND = "the second card"
 """How the names of placements end that take memory of it."""
+FROM_HOST = "from the host"
 
 
 def second(bench: Bench) -> None:
@@ -48,7 +49,7 @@ def _placements(blocks_bytes: int) -> list[tuple[str, Placement]]:
         streamed = Placement((ENCODERS, VAE), (), int(share * blocks_bytes), BUFFERS)
         there = msgspec.structs.replace(streamed, source=SECOND)
         found += [
-            (f"{share:.0%} streamed from the host", streamed),
+            (f"{share:.0%} streamed {FROM_HOST}", streamed),
             (f"{share:.0%} streamed from {ON_SECOND}", there),
         ]
     encoders = Placement(elsewhere=(ENCODERS,), source=SECOND)

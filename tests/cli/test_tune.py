@@ -172,13 +172,39 @@ def test_the_table_says_what_went_wrong_without_growing_wider() -> None:
     assert table([]) == []
 
 
+CLOSE = [Point(f"rung {i}", GB + i * GB // 100, 0.5 + i / 1e4) for i in range(40)]
+"""They lie on top of each other."""
+
+
+def texts_of(drawn: str) -> list[tuple[str, float, float]]:
+    found = ElementTree.fromstring(drawn).iter("{http://www.w3.org/2000/svg}text")
+    return [(each.text or "", float(each.attrib["x"]), float(each.attrib["y"])) for each in found]
+
+
 def test_the_plots_names_do_not_cover_each_other() -> None:
-    points = [Point(f"rung {i}", (i + 1) * GB // 10, 0.5 + i / 1e4) for i in range(40)]
-    texts = ElementTree.fromstring(picture(points)).iter("{http://www.w3.org/2000/svg}text")
-    heights = sorted(float(text.attrib["y"]) for text in texts if "rung" in (text.text or ""))
+    heights = sorted(y for text, _, y in texts_of(picture(CLOSE)) if text.startswith("rung"))
     assert len(heights) == 40
     assert min(b - a for a, b in itertools.pairwise(heights)) >= 11  # the size of the letters
     assert heights[0] > 0
+
+
+def test_the_plots_numbers_cover_neither_each_other_nor_what_is_listed() -> None:
+    texts = texts_of(picture(CLOSE))
+    column = min(x for text, x, _ in texts if text.endswith(" GB"))
+    numbers = [(x, y) for text, x, y in texts if text.isdigit() and x < column - 60]
+    beside_points = [(x, y) for x, y in numbers if y < max(y for *_, y in texts) - 40]
+    assert len(beside_points) == 40
+    for one, other in itertools.combinations(beside_points, 2):
+        assert abs(one[0] - other[0]) >= 6 or abs(one[1] - other[1]) >= 9, (one, other)
+
+
+def test_the_plots_list_tells_each_points_figures_in_the_order_of_memory() -> None:
+    points = [Point("large", 2 * GB, 0.25), Point("small & quick", GB, 0.5)]
+    texts = [text for text, _, _ in texts_of(picture(points))]
+    first = texts.index("small & quick")
+    assert texts[first - 3 : first] == ["1", "1.0 GB", "0.500 s"]
+    second = texts.index("large")
+    assert texts[second - 3 : second] == ["2", "2.0 GB", "0.250 s"]
 
 
 def test_news_count_beside_what_was_known() -> None:
