@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import msgspec
+
 from benchmarks.placements_ballast import Ballast, ballast
 from benchmarks.placements_bench import Bench, OnCard
 from benchmarks.report import Row, at_most, shown
@@ -124,6 +126,7 @@ class _Card:
         self._size_gb = size_gb
         self._name = name
         self._models = {"large": bench.folder, "turbo": bench.sibling}
+        self._prompts = 0
         self._params = GenerateParams(
             prompt="a red circle", seed=11, steps=bench.steps, guidance=3.0,
             width=bench.side, height=bench.side,
@@ -200,7 +203,10 @@ class _Card:
         return self._runtime.plan("large", params.width, params.height, 1, params.steps, None)
 
     async def _drawn(self) -> float:
-        record = await self._job(self._params, "large")
+        """A prompt that no text encoder has read before."""
+        self._prompts += 1
+        prompt = f"{self._params.prompt}, {self._prompts}"
+        record = await self._job(msgspec.structs.replace(self._params, prompt=prompt), "large")
         if problem := _problem(record):
             raise RuntimeError(f"{self._name}: {problem}")
         return record.seconds_s or 0.0

@@ -6,6 +6,7 @@ import json
 import logging
 import signal
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -17,13 +18,21 @@ from workshop_gpu.cli.tune_plot import Point, picture
 from workshop_gpu.conductor.learned import Learned, Weighed
 from workshop_gpu.conductor.policy import Policy
 from workshop_gpu.host.kept import Kept
+from workshop_gpu.host.runtime import Runtime
 
 GB = 10**9
 
 
 def test_what_was_measured_is_shown_plotted_and_kept(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    submit, prompts = Runtime.submit, []
+
+    def submitted(self: Runtime, who: Any, model: str, params: Any, **more: Any) -> Any:
+        prompts.append(params.prompt)
+        return submit(self, who, model, params, **more)
+
+    monkeypatch.setattr(Runtime, "submit", submitted)
     plot = tmp_path / "tune.svg"
     arguments = ["tune", "shapes", "--device", "cpu:200MB", "--sizes", "64x64", "--steps", "2"]
     arguments += ["--rungs", "resident", "staged", "--plot", str(plot)]
@@ -50,6 +59,7 @@ def test_what_was_measured_is_shown_plotted_and_kept(
     assert measured["steps_s"]["shapes"]
     points = ElementTree.fromstring(plot.read_text()).iter("{http://www.w3.org/2000/svg}circle")
     assert len(list(points)) == 2
+    assert len(set(prompts)) == len(prompts) == 5, "text encoders read each of them"
 
 
 @pytest.mark.parametrize(

@@ -88,3 +88,13 @@ def test_a_single_step_which_cannot_be_measured_takes_what_is_left() -> None:
     assert estimates.run_s("m", 100, 4) == 2.0
     estimates.learn_run("m", 100, 1, 0.5)
     assert estimates.run_s("m", 100, 1) == (0.25 + 0.5) / 2 + 1.0, "faster than it ever was"
+
+
+def test_jobs_whose_prompt_was_known_teach_their_steps_alone() -> None:
+    """They have no text encoder come: the next prompt is a new one, as far as anybody knows."""
+    estimates = Estimates()
+    estimates.learn_run("m", 100, 10, 3.0, placement=STAGED, steps_s=2.0)
+    estimates.learn_run("m", 100, 10, 1.6, placement=STAGED, steps_s=1.5, encoded=False)
+    assert estimates.once_s("m", 100, 1) == 1.0
+    step_s = estimates.run_s("m", 100, 10, placement=STAGED) - 1.0
+    assert 1.5 <= step_s < 2.0

@@ -36,6 +36,7 @@ def test_what_a_worker_holds_of_other_devices_comes_with_its_reading():
 
 
 def test_images_that_are_not_on_disk_yet_finish_no_job():
-    drawn = protocol.Drawn("1", 2.0, 7, MEMORY, steps_s=1.5)
-    assert facts("cuda:0", drawn) == [events.JobDrawn("1", 2.0, 7, steps_s=1.5), READ]
+    drawn = protocol.Drawn("1", 2.0, 7, MEMORY, steps_s=1.5, encoded=False)
+    told = events.JobDrawn("1", 2.0, 7, steps_s=1.5, encoded=False)
+    assert facts("cuda:0", drawn) == [told, READ]
     assert facts("cuda:0", protocol.Done("1", [b"png"], drawn)) == []

@@ -221,6 +221,7 @@ class _Run:
         line: ProgressLine,
     ) -> None:
         self.rows: list[Row] = []
+        self._drawings = 0
         self._log = logging.getLogger("workshop_gpu.cli")
         self._log.addHandler(logging.NullHandler())
         self._log.propagate = False
@@ -300,7 +301,10 @@ class _Run:
         return next((each for each in self._rungs(model, params) if each.rung == rung), None)
 
     async def _drawn(self, model: str, params: GenerateParams, rung: str) -> float:
+        """The seconds, for a prompt that no text encoder has read before."""
         runtime = self._runtime
+        self._drawings += 1
+        params = msgspec.structs.replace(params, prompt=f"{params.prompt}, {self._drawings}")
         record = await runtime.submit(_YOU, model, params, placement=rung)
         await runtime.finished(record.id)
         view = record.view

@@ -331,11 +331,13 @@ class Estimates:
         compiled: bool = False,
         steps_s: float = 0.0,
         images: int = 1,
+        *,
+        encoded: bool = True,
     ) -> None:
         """What so many jobs took together, `steps` being those of all images of one of them.
         `steps_s` of it their steps took (0: not measured). `moving_s` of it the weights' ways alone
         should have taken: where that is nearly all, the job says little of how long computing
-        takes."""
+        takes. Not all `encoded`: what comes besides the steps is another time more."""
         if seconds_s <= 0 or steps <= 0 or pixels <= 0:
             return
         whole = placement == _AS_A_WHOLE and not compiled
@@ -357,7 +359,7 @@ class Estimates:
             else:
                 self._held_up.discard(model)
             self._placed.learn(name, pixels, batch, step_s)
-        if measured:
+        if measured and encoded:
             self._once.learn(once_name, pixels, batch, (seconds_s - steps_s) / max(1, images))
 
     def bus_bytes_per_s(self) -> float:

@@ -207,7 +207,8 @@ class JobDrawn(Event, frozen=True):
     together; then `seconds_s`, `steps_s` and `peak_bytes` are those of all of them. Their steps
     took `steps_s` of the seconds (0: not measured). `compiled`: with compiled blocks; `to_compile`:
     some blocks of the model could be. `loras` are those that its worker has ready for the model
-    now.
+    now. `encoded`: the text encoders read the prompt for each picture, which they need not where
+    they did so before.
     """
 
     job: str
@@ -218,6 +219,7 @@ class JobDrawn(Event, frozen=True):
     to_compile: bool = False
     loras: tuple[str, ...] = ()
     steps_s: float = 0.0
+    encoded: bool = True
 
 
 class JobFinished(Event, frozen=True):

@@ -282,6 +282,7 @@ class Reports:
             event.compiled,
             event.steps_s,
             request.images,
+            encoded=event.encoded,
         )
         if event.compiled and event.peak_bytes <= estimated:
             return  # room is kept for those that are drawn without

@@ -70,6 +70,7 @@ def _of_job(report: protocol.FromWorker) -> list[events.Event]:
                 events.JobDrawn(
                     report.job, report.seconds_s, report.peak_bytes, report.batch,
                     report.compiled, report.to_compile, report.loras, report.steps_s,
+                    report.encoded,
                 )
             ]  # fmt: skip
         case protocol.Failed(job, error):

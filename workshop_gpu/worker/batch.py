@@ -64,6 +64,7 @@ class Drawn:
     working memory.
 
     Their steps took `steps_s` of it (0: not measured). `loras` are ready for the model's next jobs.
+    `encoded`: the text encoders read the prompt for each picture.
     """
 
     files: list[Future[bytes]]
@@ -73,6 +74,7 @@ class Drawn:
     compiled: bool = False
     loras: tuple[str, ...] = ()
     steps_s: float = 0.0
+    encoded: bool = True
 
 
 Answer = Callable[[str, Outcome[Drawn]], None]
@@ -152,6 +154,7 @@ class Batch:
         self._profile = any(member.params.profile for member in members)
         self._compiled = compiles
         self._course: Course | None = None
+        self._encoded = True
         self._clock = StepClock(on_card=tools.device.torch_device.type == "cuda")
 
     @property
@@ -213,6 +216,7 @@ class Batch:
                         self._compiled,
                         self._tools.loras.kept(model),
                         min(seconds_s, self._clock.seconds()),
+                        self._encoded,
                     )
                     self._answer(job, Success(drawn))
                 attempt(partial(previews.learn, picture))  # a preview is never worth a picture
@@ -282,10 +286,20 @@ class Batch:
         inputs: Inputs | None = None,
     ) -> list[Picture]:
         """Without compiled blocks once one is called in a way for which none was made."""
-        self._course = Course(model, self._tools.stager, careful=careful, profile=self._profile)
+        # LoRAs change what encoders give.
+        embeddings = None if wanted[0].loras else model.embeddings
+        self._course = Course(
+            model,
+            self._tools.stager,
+            careful=careful,
+            profile=self._profile,
+            embeddings=embeddings,
+        )
         drawing = self._tools.compiling.drawing(model, wanted, self._compiled)
         with suppress(NoTwin), drawing:
-            return draw(model, wanted, on_step, self._course, inputs)
+            pictures = draw(model, wanted, on_step, self._course, inputs)
+            self._encoded = self._encoded and self._course.encoded
+            return pictures
         self._compiled = False
         return self._called(model, wanted, on_step, careful, inputs)
 

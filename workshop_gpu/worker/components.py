@@ -22,6 +22,7 @@ from workshop_gpu.conductor.rungs import (
     RoleBytes,
     role_of,
 )
+from workshop_gpu.worker.embeddings import Embeddings
 from workshop_gpu.worker.layout import Block, bind, strayed, unbind
 from workshop_gpu.worker.neighbours import Neighbour
 from workshop_gpu.worker.placements import (
@@ -242,6 +243,7 @@ class OpenModel:
     placement: Placement = RESIDENT
     rotation: Rotation | None = None
     weights_bytes: int = 0
+    embeddings: Embeddings = field(default_factory=Embeddings)
 
     def stands(self) -> None:
         """All is where it belongs between jobs; what its own components share counts once."""

@@ -6,7 +6,7 @@ components come as their phase begins and leave with its end; encoders on the CP
 GPU, get their inputs there. All hooks are set as the call begins, and none is left when it ends.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from types import TracebackType
 from typing import Any
@@ -16,6 +16,7 @@ from accelerate.utils import send_to_device
 
 from workshop_gpu.conductor.rungs import DENOISER, ENCODERS, TILE_SIDE, VAE, role_of
 from workshop_gpu.worker.components import Component, OpenModel
+from workshop_gpu.worker.embeddings import Embeddings, Reading
 from workshop_gpu.worker.images import StepProfile
 from workshop_gpu.worker.metering import Meter
 from workshop_gpu.worker.placements import VISITORS, Home
@@ -23,12 +24,17 @@ from workshop_gpu.worker.staging import Stager
 
 ENCODE, DENOISE, DECODE = "encode", "denoise", "decode"
 
+_OF_THE_PROMPT = ("prompt", "negative_prompt", "guidance_scale", "true_cfg_scale")
+"""Arguments of a call by which it is foreseen what the encoders will be asked."""
+
 
 class Course:
     """A context for one call on the thread that draws; `phase` says how far it is.
 
     `careful`: the VAE computes in float32 and tile by tile, whatever the model's settings.
-    `profile`: the steps are measured. Entering and changing the phase raise OutOfMemory.
+    `profile`: the steps are measured. With `embeddings`, encoders that are not on the device have
+    nothing to do for a prompt that they read before. Entering and changing the phase raise
+    OutOfMemory.
     """
 
     def __init__(
@@ -38,6 +44,7 @@ class Course:
         *,
         careful: bool = False,
         profile: bool = False,
+        embeddings: Embeddings | None = None,
     ) -> None:
         self._model = model
         self._stager = stager
@@ -46,13 +53,31 @@ class Course:
         self._profile = profile
         self._meter: Meter | None = None
         self._undo: list[Callable[[], object]] = []
+        self._reading: Reading | None = None
+        if embeddings is not None and not model.has_on_device(ENCODERS):
+            where = [f"{each.name}:{each.computes_on}" for each in model.with_role(ENCODERS)]
+            self._reading = Reading(embeddings, where)
         self.phase = ENCODE
+
+    def reads(self, pipeline: Any, arguments: Mapping[str, object]) -> None:
+        """This pipeline object, which is the call's alone, will be called with these arguments."""
+        encode = getattr(pipeline, "encode_prompt", None)
+        if self._reading is not None and encode is not None:
+            pipeline.encode_prompt = partial(self._read_prompt, self._reading, encode)
+            self._undo.append(partial(delattr, pipeline, "encode_prompt"))
+            self._reading.of({name: arguments.get(name) for name in _OF_THE_PROMPT})
+
+    @property
+    def encoded(self) -> bool:
+        """Whether the text encoders had anything to do, as far as it was looked at."""
+        return self._reading is None or self._reading.encoded
 
     def __enter__(self) -> "Course":
         try:
             for component in self._model.components:
                 self._prepare(component)
-            self._bring(ENCODERS)
+            if self._reading is None or not self._reading.is_known:
+                self._bring(ENCODERS)
         except BaseException:
             self._end()
             raise
@@ -65,6 +90,8 @@ class Course:
         trace: TracebackType | None,
     ) -> None:
         self._end()
+        if self._reading is not None:
+            self._reading.end(well=kind is None)
 
     def step_ended(self, *, last: bool) -> None:
         """The pipeline's loop has done a step."""
@@ -84,6 +111,15 @@ class Course:
         if self.phase == ENCODE:
             self._leave(VAE)
             self._bring(ENCODERS)
+
+    def _read_prompt(self, reading: Reading, encode: Any, *args: Any, **named: Any) -> Any:
+        """In the place of the pipeline's `encode_prompt`."""
+
+        def encoded() -> Any:
+            self._encode()
+            return encode(*args, **named)
+
+        return reading.read(encoded, args, named)
 
     def _denoise(self, *_: Any) -> None:
         if self.phase == DENOISE:
@@ -120,9 +156,14 @@ class Course:
         module, role = component.module, role_of(component.name)
         if role == DENOISER:
             self._hook(module.register_forward_pre_hook(self._denoise))
-        elif role == VAE:
+            return
+        if role == VAE:
             self._prepare_vae(module)
-        elif component.home in VISITORS:
+            return
+        if role == ENCODERS and self._reading is not None:
+            called = self._reading.encoder_is_called
+            self._hook(module.register_forward_pre_hook(lambda *_: called()))
+        if component.home in VISITORS:
             self._hook(module.register_forward_pre_hook(self._encode))
         elif component.home in (Home.CPU, Home.ELSEWHERE):
             there, here = component.computes_on, component.torch_device

@@ -142,6 +142,7 @@ def draw(
     arguments = call_arguments(view, wanted, inputs)
     if "callback_on_step_end" in inspect.signature(view.__call__).parameters:
         arguments["callback_on_step_end"] = after_step
+    on_course.reads(view, arguments)
     with torch.inference_mode(), on_course:
         images = view(**arguments, output_type="np").images
     return [Picture(pixels, last) for pixels, last in zip(images, latents, strict=True)]

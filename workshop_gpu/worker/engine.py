@@ -137,6 +137,7 @@ class Engine:
                 report = protocol.Drawn(
                     job, drawn.seconds_s, drawn.peak_bytes, memory, drawn.batch, drawn.compiled,
                     self._compiling.wants(model), drawn.loras, drawn.steps_s,
+                    drawn.encoded,
                 )  # fmt: skip
                 self._link.send(report)
                 self._writer.tell(model, report, drawn.files)

@@ -339,7 +339,8 @@ class Drawn(msgspec.Struct, frozen=True, tag="drawn"):
     for a while included; 0: not measured. `batch` jobs were drawn in the same calls; seconds and
     bytes are then those of all together. Their steps took `steps_s` of the seconds (0: not
     measured). `compiled`: with compiled blocks; `to_compile`: some blocks could be compiled for the
-    next job. `loras` are ready for the model's next jobs.
+    next job. `loras` are ready for the model's next jobs. `encoded`: the text encoders read the
+    prompt for each picture.
     """
 
     job: str
@@ -351,6 +352,7 @@ class Drawn(msgspec.Struct, frozen=True, tag="drawn"):
     to_compile: bool = False
     loras: tuple[str, ...] = ()
     steps_s: float = 0.0
+    encoded: bool = True
 
 
 class Done(msgspec.Struct, frozen=True, tag="done"):

@@ -1,0 +1,310 @@
+"""A prompt that was read before costs no text encoder where they have to come for it, and changes
+no bit of the picture."""
+
+import io
+import warnings
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.worker.bare_pipelines import same_pixels
+from tests.worker.fake_pool import FakePool
+from tests.worker.opening import loader
+from tests.worker.small_loras import bare_picture_with, save_lora
+from tests.worker.test_worker_placements import ALL, MAKES, WANTED, drawn_as, hooks, load
+from tests.worker.worker_host import START_S, Host, params, source_of
+from workshop_gpu.conductor.rungs import DENOISER, ENCODERS, RESIDENT, VAE, Placement
+from workshop_gpu.worker import protocol
+from workshop_gpu.worker.protocol import GenerateParams
+
+pytestmark = pytest.mark.usefixtures("quiet_libraries")
+
+AWAY = {
+    "staged": Placement(staged=(ENCODERS,)),
+    "streamed": Placement(staged=(VAE,), streamed=(ENCODERS,)),
+    "with the denoiser streamed": Placement(staged=(ENCODERS, VAE), streamed_bytes=ALL),
+    "everything staged": Placement(staged=(ENCODERS, DENOISER, VAE)),
+    "on the CPU": Placement(on_cpu=(ENCODERS,)),
+}
+
+
+@pytest.fixture(scope="module", params=MAKES)
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the libraries' advice is no error of ours
+        return MAKES[request.param](tmp_path_factory.mktemp("make") / request.param)
+
+
+@pytest.fixture
+def worker() -> Iterator[Any]:
+    pool = FakePool()
+    yield loader(pool)
+    pool.close()
+
+
+class Encoders:
+    """Counts the calls of a model's text encoders, and how often one comes to the device."""
+
+    def __init__(self, worker: Any, model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.calls = self.visits = 0
+        bring = worker.stager.bring
+
+        def brought(component: Any, phase: str) -> None:
+            self.visits += component in model.with_role(ENCODERS)
+            bring(component, phase)
+
+        monkeypatch.setattr(worker.stager, "bring", brought)
+        for component in model.with_role(ENCODERS):
+            component.module.register_forward_pre_hook(self._called)
+
+    def _called(self, *_: object) -> None:
+        self.calls += 1
+
+    @property
+    def idle(self) -> bool:
+        """Whether they had nothing to do since the last question."""
+        idle = not (self.calls or self.visits)
+        self.calls = self.visits = 0
+        return idle
+
+
+def drawn(worker: Any, model: Any, wanted: GenerateParams = WANTED) -> Any:
+    return drawn_as(worker, model, wanted, embeddings=model.embeddings)
+
+
+def other(**changes: Any) -> GenerateParams:
+    return msgspec.structs.replace(WANTED, **changes)
+
+
+@pytest.mark.parametrize("way", AWAY)
+def test_a_prompt_that_was_read_is_not_read_again_and_the_picture_is_the_same(
+    folder: Path, worker: Any, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    again, larger = other(seed=WANTED.seed + 1), other(steps=WANTED.steps + 1)
+    bare = load(worker, folder)
+    expected = [drawn_as(worker, bare, each) for each in (WANTED, again, larger)]
+    if way == "on the CPU":  # which rounds in its own way
+        model = load(worker, folder, AWAY[way])
+        expected = [drawn_as(worker, model, each) for each in (WANTED, again, larger)]
+    model = load(worker, folder, AWAY[way])
+    own = hooks(model)
+    encoders = Encoders(worker, model, monkeypatch)
+    found = drawn(worker, model)
+    assert not encoders.idle
+    assert np.array_equal(found, expected[0])
+    for wanted, picture in zip((again, WANTED, larger), (1, 0, 2), strict=True):
+        assert np.array_equal(drawn(worker, model, wanted), expected[picture])
+        assert encoders.idle
+    assert hooks(model) == own + len(model.with_role(ENCODERS)), "the counter's alone"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"prompt": "a blue square"},
+        {"negative_prompt": "a blue square"},
+        {"guidance": 1.0},
+    ],
+    ids=["another prompt", "another negative prompt", "no guidance"],
+)
+def test_what_is_asked_for_the_first_time_is_read(
+    folder: Path, worker: Any, changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = drawn_as(worker, load(worker, folder), other(**changes))
+    model = load(worker, folder, AWAY["staged"])
+    drawn(worker, model)
+    encoders = Encoders(worker, model, monkeypatch)
+    assert np.array_equal(drawn(worker, model, other(**changes)), expected)
+    assert not encoders.idle
+    assert np.array_equal(drawn(worker, model, other(**changes)), expected)
+    assert encoders.idle
+    drawn(worker, model)
+    assert encoders.idle, "the first is known still"
+
+
+def test_where_encoders_stay_on_the_device_nothing_is_kept(folder: Path, worker: Any) -> None:
+    model = load(worker, folder, RESIDENT)
+    drawn(worker, model)
+    assert model.embeddings.size_bytes == 0
+
+
+def test_a_prompt_that_was_pushed_out_is_read_again(
+    folder: Path, worker: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from workshop_gpu.worker.embeddings import Embeddings
+
+    model = load(worker, folder, AWAY["staged"])
+    expected = drawn(worker, model)
+    model.embeddings = Embeddings(model.embeddings.size_bytes)
+    encoders = Encoders(worker, model, monkeypatch)
+    drawn(worker, model)
+    assert not encoders.idle
+    drawn(worker, model, other(prompt="a blue square"))
+    assert not encoders.idle
+    assert np.array_equal(drawn(worker, model), expected)
+    assert not encoders.idle
+
+
+def test_a_call_that_fails_keeps_nothing(folder: Path, worker: Any) -> None:
+    from workshop_gpu.worker.course import Course
+    from workshop_gpu.worker.drawing import draw
+
+    model = load(worker, folder, AWAY["staged"])
+
+    def broken(step: Any) -> None:
+        raise RuntimeError("amid the steps")
+
+    course = Course(model, worker.stager, embeddings=model.embeddings)
+    with pytest.raises(RuntimeError, match="amid"):
+        draw(model, [WANTED], broken, course)
+    assert model.embeddings.size_bytes == 0
+    assert course.encoded
+
+
+@pytest.mark.usefixtures("no_collector")
+def test_nothing_of_a_course_is_held_until_python_looks_for_cycles(
+    folder: Path, worker: Any
+) -> None:
+    from workshop_gpu.worker.course import Course
+    from workshop_gpu.worker.drawing import draw
+
+    model = load(worker, folder, AWAY["staged"])
+    for _ in range(2):
+        course = Course(model, worker.stager, embeddings=model.embeddings)
+        draw(model, [WANTED], lambda step: None, course)
+        gone = weakref.ref(course)
+        del course
+        assert gone() is None
+
+
+def test_only_what_says_all_of_itself_makes_a_key() -> None:
+    import torch
+
+    from workshop_gpu.worker.embeddings import key_of
+
+    told = {"prompt": ["a", "b"], "device": torch.device("cpu"), "scale": 1.0, "clip_skip": None}
+    assert key_of(told) == key_of(dict(told)) != ""
+    assert key_of({**told, "prompt": ["a,b"]}) != key_of(told)
+    assert key_of({**told, "prompt": "a"}) != key_of({**told, "prompt": ["a"]})
+    assert key_of(1) != key_of(1.0) != key_of(True)
+    assert key_of({**told, "image": torch.zeros(1)}) == ""
+    assert key_of({**told, "image": object()}) == ""
+
+
+def test_only_tensors_that_come_back_as_they_were_are_kept() -> None:
+    import torch
+
+    from workshop_gpu.worker.embeddings import copied
+
+    row = torch.arange(6.0).reshape(2, 3)
+    assert copied((row, None, [row])) is not None
+    assert copied((row.T, None)) is None, "another order in memory"
+    assert copied((row, object())) is None
+
+
+def test_what_was_read_elsewhere_is_read_again() -> None:
+    """On a card the numbers differ in their last bits from those of a CPU."""
+    import torch
+
+    from workshop_gpu.worker.embeddings import Embeddings, Reading
+
+    kept = Embeddings()
+    for where, expected in (("cpu", 1.0), ("cuda:0", 2.0), ("cpu", 1.0), ("cuda:0", 2.0)):
+        reading = Reading(kept, [f"text_encoder:{where}"])
+        assert reading.read(lambda n=expected: torch.tensor([n]), ("a",), {}).item() == expected
+        reading.end(well=True)
+
+
+def test_whoever_writes_to_what_was_read_changes_it_for_nobody_else() -> None:
+    import torch
+
+    from workshop_gpu.worker.embeddings import Embeddings, Reading
+
+    kept = Embeddings()
+    for _ in range(3):
+        reading = Reading(kept, [])
+        found = reading.read(lambda: (torch.ones(2), None), ("a",), {})
+        assert found[0].tolist() == [1.0, 1.0]
+        assert found[1] is None
+        found[0].zero_()
+        reading.end(well=True)
+
+
+def test_an_encoder_that_somebody_else_calls_has_to_come_again() -> None:
+    import torch
+
+    from workshop_gpu.worker.embeddings import Embeddings, Reading
+
+    kept = Embeddings()
+    for elsewhere in (False, True):
+        reading = Reading(kept, [])
+        reading.of({"prompt": str(elsewhere)})
+        reading.read(lambda: torch.ones(2), (str(elsewhere),), {})
+        if elsewhere:  # as for the picture that it begins with
+            reading.encoder_is_called()
+        reading.end(well=True)
+        reading = Reading(kept, [])
+        reading.of({"prompt": str(elsewhere)})
+        assert reading.is_known is not elsewhere
+
+
+class Run:
+    """A real worker process, with the text encoders staged."""
+
+    def __init__(self, host: Host, folder: Path) -> None:
+        self._host = host
+        host.expect(protocol.Ready, START_S)
+        source = source_of("small", folder, dtype="float32")
+        host.ask(protocol.Load(source, AWAY["staged"]), protocol.Loaded)
+
+    def drawn(self, wanted: GenerateParams, files: dict[str, str] | None = None) -> protocol.Done:
+        run = protocol.Run("job", "small", wanted, lora_files=files or {})
+        return self._host.ask(run, protocol.Done)
+
+
+def image_of(done: protocol.Done, place: int = 0) -> Image.Image:
+    return Image.open(io.BytesIO(done.images[place]))
+
+
+@pytest.mark.parametrize("folder", ["sd1"], indirect=True)
+def test_a_lora_of_the_encoders_reads_the_prompt_anew(folder: Path, tmp_path: Path) -> None:
+    lora = save_lora(folder, tmp_path / "one.safetensors")
+    plain = params(negative_prompt="a star")
+    with_lora = msgspec.structs.replace(plain, loras={"one": 0.8})
+    expected = bare_picture_with(folder, with_lora, {lora: 0.8})
+    host = Host("--device", "cpu", "--total-bytes", str(10**9), "--threads", "1")
+    try:
+        run = Run(host, folder)
+        first = image_of(run.drawn(plain))
+        for _ in range(2):
+            done = run.drawn(with_lora, {"one": str(lora)})
+            assert same_pixels(image_of(done), expected)
+            assert done.drawn.encoded
+            done = run.drawn(plain)
+            assert same_pixels(image_of(done), first)
+            assert not done.drawn.encoded
+    finally:
+        host.close()
+
+
+@pytest.mark.parametrize("folder", ["sd3"], indirect=True)
+def test_a_jobs_further_pictures_read_nothing_and_its_seconds_say_so(folder: Path) -> None:
+    """What it took besides its steps is another time what it takes with the encoders."""
+    host = Host("--device", "cpu", "--total-bytes", str(10**9), "--threads", "1")
+    try:
+        run = Run(host, folder)
+        three = run.drawn(params(images=3, steps=2))
+        assert not three.drawn.encoded
+        single = run.drawn(params(prompt="a blue square", steps=2))
+        assert single.drawn.encoded
+        last = run.drawn(params(seed=params().seed + 2, steps=2))
+        assert same_pixels(image_of(last), image_of(three, 2))
+        assert not last.drawn.encoded
+    finally:
+        host.close()
