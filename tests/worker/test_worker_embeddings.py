@@ -113,6 +113,7 @@ def test_a_prompt_that_was_read_is_not_read_again_and_the_picture_is_the_same(
     ],
     ids=["another prompt", "another negative prompt", "no guidance"],
 )
+@pytest.mark.parametrize("folder", ["sd1", "sd3"], indirect=True)
 def test_what_is_asked_for_the_first_time_is_read(
     folder: Path, worker: Any, changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,12 +129,14 @@ def test_what_is_asked_for_the_first_time_is_read(
     assert encoders.idle, "the first is known still"
 
 
+@pytest.mark.parametrize("folder", ["sd3"], indirect=True)
 def test_where_encoders_stay_on_the_device_nothing_is_kept(folder: Path, worker: Any) -> None:
     model = load(worker, folder, RESIDENT)
     drawn(worker, model)
     assert model.embeddings.size_bytes == 0
 
 
+@pytest.mark.parametrize("folder", ["sd3"], indirect=True)
 def test_a_prompt_that_was_pushed_out_is_read_again(
     folder: Path, worker: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,6 +154,7 @@ def test_a_prompt_that_was_pushed_out_is_read_again(
     assert not encoders.idle
 
 
+@pytest.mark.parametrize("folder", ["sd3"], indirect=True)
 def test_a_call_that_fails_keeps_nothing(folder: Path, worker: Any) -> None:
     from workshop_gpu.worker.course import Course
     from workshop_gpu.worker.drawing import draw
@@ -168,6 +172,7 @@ def test_a_call_that_fails_keeps_nothing(folder: Path, worker: Any) -> None:
 
 
 @pytest.mark.usefixtures("no_collector")
+@pytest.mark.parametrize("folder", ["sd3"], indirect=True)
 def test_nothing_of_a_course_is_held_until_python_looks_for_cycles(
     folder: Path, worker: Any
 ) -> None:
@@ -208,17 +213,19 @@ def test_only_tensors_that_come_back_as_they_were_are_kept() -> None:
     assert copied((row, object())) is None
 
 
-def test_what_was_read_elsewhere_is_read_again() -> None:
+@pytest.mark.parametrize("folder", ["sd3"], indirect=True)
+def test_in_another_placement_a_prompt_is_read_again(
+    folder: Path, worker: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """On a card the numbers differ in their last bits from those of a CPU."""
-    import torch
-
-    from workshop_gpu.worker.embeddings import Embeddings, Reading
-
-    kept = Embeddings()
-    for where, expected in (("cpu", 1.0), ("cuda:0", 2.0), ("cpu", 1.0), ("cuda:0", 2.0)):
-        reading = Reading(kept, [f"text_encoder:{where}"])
-        assert reading.read(lambda n=expected: torch.tensor([n]), ("a",), {}).item() == expected
-        reading.end(well=True)
+    model = load(worker, folder, AWAY["staged"])
+    encoders = Encoders(worker, model, monkeypatch)
+    for way in ("staged", "on the CPU", "streamed", "staged"):
+        assert load(worker, folder, AWAY[way]) is model
+        drawn(worker, model)
+        assert not encoders.idle, way
+        drawn(worker, model)
+        assert encoders.idle, way
 
 
 def test_whoever_writes_to_what_was_read_changes_it_for_nobody_else() -> None:
@@ -228,7 +235,7 @@ def test_whoever_writes_to_what_was_read_changes_it_for_nobody_else() -> None:
 
     kept = Embeddings()
     for _ in range(3):
-        reading = Reading(kept, [])
+        reading = Reading(kept)
         found = reading.read(lambda: (torch.ones(2), None), ("a",), {})
         assert found[0].tolist() == [1.0, 1.0]
         assert found[1] is None
@@ -243,13 +250,13 @@ def test_an_encoder_that_somebody_else_calls_has_to_come_again() -> None:
 
     kept = Embeddings()
     for elsewhere in (False, True):
-        reading = Reading(kept, [])
+        reading = Reading(kept)
         reading.of({"prompt": str(elsewhere)})
         reading.read(lambda: torch.ones(2), (str(elsewhere),), {})
         if elsewhere:  # as for the picture that it begins with
             reading.encoder_is_called()
         reading.end(well=True)
-        reading = Reading(kept, [])
+        reading = Reading(kept)
         reading.of({"prompt": str(elsewhere)})
         assert reading.is_known is not elsewhere
 

@@ -246,7 +246,9 @@ class OpenModel:
     embeddings: Embeddings = field(default_factory=Embeddings)
 
     def stands(self) -> None:
-        """All is where it belongs between jobs; what its own components share counts once."""
+        """All is where it belongs between jobs; what its own components share counts once. Encoders
+        that compute elsewhere now give other numbers."""
+        self.embeddings = Embeddings()
         whole = {id(c.part): c.part.size_bytes for c in self._homed(Home.DEVICE)}
         self.weights_bytes = sum(whole.values()) + self.own_bytes
         self.resident = True

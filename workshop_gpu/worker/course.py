@@ -55,8 +55,7 @@ class Course:
         self._undo: list[Callable[[], object]] = []
         self._reading: Reading | None = None
         if embeddings is not None and not model.has_on_device(ENCODERS):
-            where = [f"{each.name}:{each.computes_on}" for each in model.with_role(ENCODERS)]
-            self._reading = Reading(embeddings, where)
+            self._reading = Reading(embeddings)
         self.phase = ENCODE
 
     def reads(self, pipeline: Any, arguments: Mapping[str, object]) -> None:

@@ -6,7 +6,7 @@ are the very bytes that the encoders gave, so that the picture is the same bit f
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -30,8 +30,8 @@ class _Kept(NamedTuple):
 
 
 class Embeddings:
-    """Of one model, by the arguments of its pipeline's `encode_prompt`. Only the thread that draws
-    uses it."""
+    """Of one model in one placement, by the arguments of its pipeline's `encode_prompt`. Only the
+    thread that draws uses it."""
 
     def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
         self._most_bytes = most_bytes
@@ -129,14 +129,10 @@ def _size_bytes(value: Any) -> int:
 
 
 class Reading:
-    """The encoders' part of one call.
+    """The encoders' part of one call."""
 
-    `where` says where they compute: in the same call on another device they give other numbers.
-    """
-
-    def __init__(self, embeddings: Embeddings, where: Sequence[str]) -> None:
+    def __init__(self, embeddings: Embeddings) -> None:
         self._embeddings = embeddings
-        self._where = tuple(where)
         self._call = ""
         self._prompts: set[str] = set()
         self._fresh: dict[str, Any] = {}
@@ -147,7 +143,7 @@ class Reading:
 
     def of(self, arguments: Mapping[str, object]) -> None:
         """The call is made with these arguments, as far as they are of the prompt."""
-        self._call = key_of(self._where, arguments)
+        self._call = key_of(arguments)
 
     @property
     def is_known(self) -> bool:
@@ -156,7 +152,7 @@ class Reading:
 
     def read(self, encode: Callable[[], Any], *arguments: object) -> Any:
         """What `encode` gives, which is the pipeline's `encode_prompt` with these arguments."""
-        key = key_of(self._where, *arguments)
+        key = key_of(*arguments)
         found = self._embeddings.find(key)
         if found is None:
             self._encoding = True
