@@ -17,10 +17,9 @@ from tests.worker.bare_pipelines import same_pixels
 from tests.worker.fake_pool import FakePool
 from tests.worker.opening import loader
 from tests.worker.small_loras import bare_picture_with, save_lora
+from tests.worker.test_worker_healing import run
 from tests.worker.test_worker_placements import ALL, MAKES, WANTED, drawn_as, hooks, load
-from tests.worker.worker_host import START_S, Host, params, source_of
 from workshop_gpu.conductor.rungs import DENOISER, ENCODERS, RESIDENT, VAE, Placement
-from workshop_gpu.worker import protocol
 from workshop_gpu.worker.protocol import GenerateParams
 
 pytestmark = pytest.mark.usefixtures("quiet_libraries")
@@ -261,57 +260,50 @@ def test_an_encoder_that_somebody_else_calls_has_to_come_again() -> None:
         assert reading.is_known is not elsewhere
 
 
-class Run:
-    """A real worker process, with the text encoders staged."""
-
-    def __init__(self, host: Host, folder: Path) -> None:
-        self._host = host
-        host.expect(protocol.Ready, START_S)
-        source = source_of("small", folder, dtype="float32")
-        host.ask(protocol.Load(source, AWAY["staged"]), protocol.Loaded)
-
-    def drawn(self, wanted: GenerateParams, files: dict[str, str] | None = None) -> protocol.Done:
-        run = protocol.Run("job", "small", wanted, lora_files=files or {})
-        return self._host.ask(run, protocol.Done)
+def images_of(drawn: Any) -> list[Image.Image]:
+    return [Image.open(io.BytesIO(file.result())) for file in drawn.files]
 
 
-def image_of(done: protocol.Done, place: int = 0) -> Image.Image:
-    return Image.open(io.BytesIO(done.images[place]))
+def done(worker: Any, model: Any, wanted: GenerateParams, **loras: Any) -> Any:
+    """A job as the engine runs it."""
+    from workshop_gpu.worker.failures import Success
+
+    outcome, _ = run(worker, model, wanted, **loras)
+    assert isinstance(outcome, Success), outcome
+    return outcome.value
 
 
 @pytest.mark.parametrize("folder", ["sd1"], indirect=True)
-def test_a_lora_of_the_encoders_reads_the_prompt_anew(folder: Path, tmp_path: Path) -> None:
-    lora = save_lora(folder, tmp_path / "one.safetensors")
-    plain = params(negative_prompt="a star")
-    with_lora = msgspec.structs.replace(plain, loras={"one": 0.8})
+def test_a_lora_of_the_encoders_reads_the_prompt_anew(
+    folder: Path, worker: Any, tmp_path: Path
+) -> None:
+    from workshop_gpu.worker.loras import Loras
+
+    lora, loras = save_lora(folder, tmp_path / "one.safetensors"), Loras()
+    with_lora = other(loras={"one": 0.8})
     expected = bare_picture_with(folder, with_lora, {lora: 0.8})
-    host = Host("--device", "cpu", "--total-bytes", str(10**9), "--threads", "1")
-    try:
-        run = Run(host, folder)
-        first = image_of(run.drawn(plain))
-        for _ in range(2):
-            done = run.drawn(with_lora, {"one": str(lora)})
-            assert same_pixels(image_of(done), expected)
-            assert done.drawn.encoded
-            done = run.drawn(plain)
-            assert same_pixels(image_of(done), first)
-            assert not done.drawn.encoded
-    finally:
-        host.close()
+    model = load(worker, folder, AWAY["staged"])
+    (first,) = images_of(done(worker, model, WANTED, loras=loras))
+    assert not same_pixels(first, expected)
+    for _ in range(2):
+        files = {"one": str(lora)}
+        drawn = done(worker, model, with_lora, loras=loras, lora_files=files)
+        assert drawn.encoded
+        assert same_pixels(*images_of(drawn), expected)
+        drawn = done(worker, model, WANTED, loras=loras)
+        assert not drawn.encoded
+        assert same_pixels(*images_of(drawn), first)
 
 
 @pytest.mark.parametrize("folder", ["sd3"], indirect=True)
-def test_a_jobs_further_pictures_read_nothing_and_its_seconds_say_so(folder: Path) -> None:
+def test_a_jobs_further_pictures_read_nothing_and_its_seconds_say_so(
+    folder: Path, worker: Any
+) -> None:
     """What it took besides its steps is another time what it takes with the encoders."""
-    host = Host("--device", "cpu", "--total-bytes", str(10**9), "--threads", "1")
-    try:
-        run = Run(host, folder)
-        three = run.drawn(params(images=3, steps=2))
-        assert not three.drawn.encoded
-        single = run.drawn(params(prompt="a blue square", steps=2))
-        assert single.drawn.encoded
-        last = run.drawn(params(seed=params().seed + 2, steps=2))
-        assert same_pixels(image_of(last), image_of(three, 2))
-        assert not last.drawn.encoded
-    finally:
-        host.close()
+    model = load(worker, folder, AWAY["staged"])
+    three = done(worker, model, other(images=3))
+    assert not three.encoded
+    assert done(worker, model, other(prompt="a blue square")).encoded
+    last = done(worker, model, other(seed=WANTED.seed + 2))
+    assert not last.encoded
+    assert same_pixels(*images_of(last), images_of(three)[2])

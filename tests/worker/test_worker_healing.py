@@ -41,14 +41,21 @@ def load(worker: Any, folder: Path, placement: Placement) -> Any:
     return worker.load(source(folder), lambda *_: None, placement)
 
 
-def run(worker: Any, model: Any, wanted: Any = WANTED) -> tuple[Any, str]:
+def run(worker: Any, model: Any, wanted: Any = WANTED, **loras: Any) -> tuple[Any, str]:
     """One job as the engine runs it: what came of it, and the phase that it came to."""
-    (outcome,), phase = run_together(worker, model, wanted)
+    (outcome,), phase = run_together(worker, model, wanted, **loras)
     return outcome, phase
 
 
-def run_together(worker: Any, model: Any, *wanted: Any) -> tuple[list[Any], str]:
-    """Jobs in one batch, as the engine runs them: what came of each, and the phase."""
+def run_together(
+    worker: Any,
+    model: Any,
+    *wanted: Any,
+    loras: Any = None,
+    lora_files: dict[str, str] | None = None,
+) -> tuple[list[Any], str]:
+    """Jobs in one batch, as the engine runs them: what came of each, and the phase. `loras` are
+    those that the worker knows."""
     from workshop_gpu.worker.batch import Batch, Tools
     from workshop_gpu.worker.compiling import Compiling
     from workshop_gpu.worker.failures import attempt
@@ -65,8 +72,11 @@ def run_together(worker: Any, model: Any, *wanted: Any) -> tuple[list[Any], str]
     compiling = Compiling(None, Turns(), "cpu", lambda told: None)
     link = Link(theirs)
     writer = Writer(link)
-    tools = Tools(link, Turns(), worker._device, worker.stager, Loras(), compiling, writer)
-    members = [BatchMember(f"job{number}", each) for number, each in enumerate(wanted)]
+    tools = Tools(link, Turns(), worker._device, worker.stager, loras or Loras(), compiling, writer)
+    members = [
+        BatchMember(f"job{number}", each, lora_files=lora_files or {})
+        for number, each in enumerate(wanted)
+    ]
     batch = Batch(members, tools, answers.__setitem__)
 
     def record(params: Any, metadata: dict[str, str], **others: Any) -> ImageRecord:
