@@ -186,6 +186,7 @@ class _Card:
             words = f"{self._name}: {plan.rung}, {plan.needed_bytes / 1e9:.1f} GB, {plan.basis}"
             first_s = await self._drawn()
             seconds_s = await self._drawn()
+            known_s = await self._drawn(new=False)
             off = abs(seconds_s / plan.expected_s - 1)
             known = plan.basis != _GUESS
             for _ in range(0 if known else _LEARNED_FROM):
@@ -193,6 +194,7 @@ class _Card:
             bar = EXPECTED_BAR if known and self._on_card else None
             bench.add(shown(f"{words}, first job", first_s, "s"))
             bench.add(shown(f"{words}, a job", seconds_s, "s", plan.expected_s))
+            bench.add(shown(f"{words}, a job whose prompt was read before", known_s, "s"))
             bench.add(at_most(f"{words}, off from what was expected", off, "", bar))
             if (placement := self._plan().placement) != plan.words:
                 bench.note(f"{words}: it was drawn with {placement}.")
@@ -202,9 +204,10 @@ class _Card:
         params = self._params
         return self._runtime.plan("large", params.width, params.height, 1, params.steps, None)
 
-    async def _drawn(self) -> float:
-        """A prompt that no text encoder has read before."""
-        self._prompts += 1
+    async def _drawn(self, *, new: bool = True) -> float:
+        """The seconds of a picture, of a prompt that no text encoder has read before or of the last
+        one."""
+        self._prompts += new
         prompt = f"{self._params.prompt}, {self._prompts}"
         record = await self._job(msgspec.structs.replace(self._params, prompt=prompt), "large")
         if problem := _problem(record):
