@@ -15,6 +15,7 @@ from tests.faults.campaign import Campaign, Plan, small_disk
 WEIGHTS = {
     "worker killed": 3.0,
     "worker crashed": 2.0,
+    "worker's driver fails": 3.0,
     "worker stopped for good": 1.0,
     "worker late": 4.0,
     "worker out of memory": 3.0,
