@@ -1,11 +1,15 @@
 """Settings whose buffers alone keep a model out are named, with the most that would do."""
 
+import re
+from bisect import bisect_left
+
 import msgspec
 import pytest
 
 from tests.conductor.laddered import LARGE, laddered
 from tests.conductor.staging import GB, MEGAPIXEL, Stage, stage
 from workshop_gpu.conductor import events
+from workshop_gpu.conductor.errors_placement import InvalidPlacement
 from workshop_gpu.conductor.memory_settings import MemorySettings
 
 ROOMS = [
@@ -45,6 +49,21 @@ def test_buffers_that_keep_a_model_out_are_refused_with_the_most_that_would_do(
             assert made.order() == f"load {name}"
         else:
             assert made.refused(request).facts["field"] == field
+
+
+def test_what_lacks_a_byte_is_not_told_to_need_as_much_as_there_is() -> None:
+    def refusal(most_bytes: int) -> str:
+        made, request = asked("large", 80, MemorySettings(prefetch=16, max_vram_bytes=most_bytes))
+        try:
+            made.conductor.handle(request, made.now)
+        except InvalidPlacement as refused:
+            return str(refused)
+        return ""
+
+    caps = range(7 * GB, 80 * GB)
+    enough_bytes = caps[bisect_left(caps, True, key=lambda most_bytes: not refusal(most_bytes))]
+    needed, given = re.findall(r"[0-9.]+ GB", refusal(enough_bytes - 1))[:2]
+    assert needed != given
 
 
 def test_where_both_settings_are_too_large_the_number_goes_with_the_other() -> None:

@@ -175,6 +175,12 @@ def test_what_does_not_fit_says_how_much_is_missing() -> None:
     assert lowest.problem.endswith("are missing")
 
 
+def test_what_little_is_missing_is_not_told_to_be_nothing() -> None:
+    (whole,) = plan_all(ask(80), RUNGS[:1])
+    question = structs.replace(ask(80), room_bytes=whole.needed_bytes - 1)
+    assert plan_all(question, RUNGS[:1])[0].problem == "1 MB are missing"
+
+
 def test_a_model_without_encoders_and_blocks_has_few_rungs() -> None:
     plans = plan_all(ask(10, roles=(RoleBytes(DENOISER, GB), RoleBytes(VAE, GB))))
     assert [plan.rung.name for plan in plans] == ["resident", "staged", "staged-all", "tiled"]

@@ -111,6 +111,36 @@ def test_what_needs_more_memory_so_than_there_is_is_refused_with_the_numbers() -
     assert ordered(made).manner == "tiled+cpu-encoders"
 
 
+def test_what_the_models_cap_leaves_no_room_for_so_can_be_drawn_otherwise() -> None:
+    """It is not the settings that are wrong: with them the model draws in other manners."""
+    made = stage(laddered(memory=MemorySettings(max_vram_bytes=12 * GB)))
+    report = made.refused(repeat("cpu-encoders"))
+    assert report.kind == "not_repeatable"
+    assert "max_vram_gb of the model allows 12.0 GB" in report.message
+    assert "exactly=False" in report.message
+    made.tell(repeat(EXACT))
+    assert ordered(made).manner == EXACT
+
+
+def test_a_cap_too_small_for_it_so_is_told_to_one_that_waits() -> None:
+    made = stage(laddered(), laddered("small"))
+    made.submit("small")
+    made.tell(repeat("cpu-encoders"))
+    memory = MemorySettings(max_vram_bytes=12 * GB)
+    made.tell(events.CatalogueChanged((laddered(memory=memory), laddered("small"))))
+    error = made.job("again").error
+    assert error is not None
+    assert error.kind == "not_repeatable"
+
+
+def test_a_rung_that_was_named_with_the_job_is_told_to_be_what_draws_otherwise() -> None:
+    made = stage(laddered())
+    asked = msgspec.structs.replace(repeat("tiled"), placement="staged")
+    assert '"staged", which was named with the job' in made.refused(asked).message
+    made.tell(msgspec.structs.replace(asked, placement=""))
+    assert ordered(made).manner == "tiled"
+
+
 def test_a_model_with_one_placement_repeats_what_was_drawn_in_it() -> None:
     made = stage(events.ModelFacts("plain", file_bytes=GB))
     assert made.refused(repeat("tiled", "plain")).kind == "not_repeatable"

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import msgspec
 
-from workshop_gpu.conductor.errors import gigabytes, rounded_down
+from workshop_gpu.conductor.errors import gigabytes, rounded_down, rounded_up
 from workshop_gpu.conductor.errors_placement import InvalidPlacement
 from workshop_gpu.conductor.memory_settings import MemorySettings
 from workshop_gpu.conductor.planner import least
@@ -40,8 +40,8 @@ def too_large_buffers(
         return needed is not None and needed <= room_bytes
 
     space_bytes, ahead = memory.swap_space_bytes, memory.prefetch
-    needed = gigabytes(needed_bytes(space_bytes, ahead) or 0)
-    too_much = f"make it need {needed}, and {given} {gigabytes(room_bytes)}"
+    needed = rounded_up(needed_bytes(space_bytes, ahead) or 0)
+    too_much = f"make it need {needed}, and {given} {rounded_down(room_bytes)}"
     smaller = f", or a picture of {fitting_side} × {fitting_side} pixels" if fitting_side else ""
     buffers = f"buffers of {gigabytes(space_bytes)}"
     if most_bytes := _most_space(state, model, ahead, fits):

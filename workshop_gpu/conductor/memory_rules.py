@@ -50,9 +50,9 @@ _NOTHING_TO_STREAM = "it has no repeated blocks that could be streamed; choose a
 
 
 def check_memory(state: State, model: str, size: Size) -> None:
-    """For jobs of this size, and the rung that was asked for with them. Raises
-    InvalidPlacement."""
-    placement = size.placement
+    """For jobs of this size, and the rung that was asked for with them; in which manner they are
+    to be drawn is left to `check_manner`. Raises InvalidPlacement."""
+    size, placement = size._replace(manner=""), size.placement
     check_swap_device(state, model, placement)
     if placement and not is_placement(placement):
         raise InvalidPlacement(model, "placement", f'"{placement}" is none of {", ".join(names())}')
@@ -105,10 +105,18 @@ def check_manner(state: State, model: str, size: Size) -> None:
     ladder = has_ladder(state, model)
     able = plans(state, model, size, 0) if ladder else ()
     if not able and (ladder or manner != EXACT):
-        named = size.placement or memory.placement
-        here = f'placed as "{named}" only' if named != AUTO else "never placed so"
-        raise NotRepeatable(model, words, f"the model is {here} on this server")
-    needed = min((plan.needed_bytes for plan in able), default=0) + memory.min_free_bytes
+        raise NotRepeatable(model, words, _never_so(memory.placement, size.placement))
+    needed, cap = min((plan.needed_bytes for plan in able), default=0), memory.max_vram_bytes
+    if 0 < cap < needed:
+        raise NotRepeatable(
+            model,
+            words,
+            f"so it needs {rounded_up(needed)} of GPU memory here; max_vram_gb of the model "
+            f"allows {rounded_down(cap)}",
+            needed_bytes=needed,
+            largest_bytes=cap,
+        )
+    needed += memory.min_free_bytes
     if never_fits(needed, state.most_bytes):
         most = max(state.most_bytes)
         raise NotRepeatable(
@@ -118,6 +126,15 @@ def check_manner(state: State, model: str, size: Size) -> None:
             needed_bytes=needed,
             largest_bytes=most,
         )
+
+
+def _never_so(placement: str, with_job: str) -> str:
+    """In words, why no rung that may be taken draws in a picture's manner."""
+    if with_job not in ("", AUTO):
+        return f'"{with_job}", which was named with the job, draws otherwise; leave it out'
+    if with_job or placement == AUTO:
+        return "the model is never placed so on this server"
+    return f'the model is placed as "{placement}" only on this server'
 
 
 def _check_virtual(state: State, model: str, placement: str) -> None:

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import msgspec
 
-from workshop_gpu.conductor.errors import gigabytes
+from workshop_gpu.conductor.errors import gigabytes, rounded_down, rounded_up
 from workshop_gpu.conductor.ladder import PLANNED, standing_of, tried_with
 from workshop_gpu.conductor.rungs import (
     DENOISER,
@@ -173,9 +173,9 @@ def plan_of(question: Question, placement: Placement, rung: Rung | None = None) 
     elsewhere = elsewhere_bytes(question.roles, placement)
     coming_there = elsewhere - (question.source_there_bytes if placement.elsewhere else 0)
     missing_elsewhere = max(0, coming_there - question.source_room_bytes)
-    problem = f"{gigabytes(missing)} are missing" if missing else ""
+    problem = f"{rounded_up(missing)} are missing" if missing else ""
     if not problem and missing_elsewhere:
-        problem = f"{gigabytes(missing_elsewhere)} are missing on {placement.source}"
+        problem = f"{rounded_up(missing_elsewhere)} are missing on {placement.source}"
     stands_on = rung or standing_of(placement) or Rung(placement.name, placement.name, placement)
     return Plan(
         stands_on,
@@ -252,11 +252,12 @@ def why_not_streamed(question: Question, role: str) -> str:
     """In words, what the settings of the buffers have against streaming the role's blocks."""
     found, size = _role(question.roles, role), question.buffer_bytes
     if 0 < size < found.layer_bytes:
-        return f"a layer takes {gigabytes(found.layer_bytes)} and a buffer {gigabytes(size)}"
+        layer, buffer = rounded_up(found.layer_bytes), rounded_down(size)
+        return f"a layer takes {layer} and a buffer {buffer}"
     streamed, unit = found.streamable_bytes(size), found.unit_bytes(size)
     if not streamed or streamed > question.buffers * unit:
         return ""
-    buffers = f"{question.buffers} buffers of {gigabytes(unit)}"
+    buffers = f"{question.buffers} buffers of {rounded_up(unit)}"
     return f"{buffers} hold all {gigabytes(streamed)} that would be streamed"
 
 
