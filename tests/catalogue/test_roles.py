@@ -29,13 +29,27 @@ def test_repeated_blocks_are_those_of_the_outermost_list_in_their_order() -> Non
     tensors = [
         ("pos_embed.proj.weight", 7),
         ("transformer_blocks.10.attn.to_q.weight", 3),
-        ("transformer_blocks.2.attn.to_q.weight", 2),
+        ("transformer_blocks.2.attn.to_q.weight", 12),
         ("transformer_blocks.2.ff.net.0.proj.weight", 20),
         ("down_blocks.0.resnets.0.conv1.weight", 5),
         ("down_blocks.1.resnets.1.conv1.weight", 6),
         ("proj_out.0.weight", 9),
     ]
-    assert blocks_of(tensors) == (22, 3, 5, 6)
+    assert blocks_of(tensors) == (32, 3, 5, 6)
+
+
+def test_a_block_of_hardly_more_than_lists_is_as_many_as_are_in_them() -> None:
+    """An attention's linear layers are numbered, too, and are no blocks."""
+    tensors = [
+        ("down_blocks.0.resnets.0.conv1.weight", 50),
+        ("down_blocks.0.resnets.1.conv1.weight", 51),
+        ("down_blocks.0.attentions.0.transformer_blocks.0.ff.net.0.proj.weight", 60),
+        ("down_blocks.0.attentions.0.transformer_blocks.0.norm.weight", 40),
+        ("down_blocks.0.attentions.0.proj_in.weight", 5),
+        ("down_blocks.1.0.channelwise.0.weight", 90),
+        ("down_blocks.1.0.channelwise.2.gamma", 1),
+    ]
+    assert blocks_of(tensors) == (50, 51, 100, 91)
 
 
 def test_the_layers_in_blocks_are_known_by_what_they_are_called() -> None:
@@ -143,7 +157,7 @@ def single_file(folder: Path, sizes: dict[str, int]) -> Path:
 @pytest.mark.parametrize(
     ("denoiser", "encoders", "blocks", "read_blocks"),
     [
-        (UNET, XL_ENCODERS, (8, 22, 14, 16, 18, 20), (4, 6, 8, 10)),
+        (UNET, XL_ENCODERS, (8, 10, 12, 14, 16, 18, 20), (4, 6, 8, 10)),
         (DIT, T5_ENCODER, (14, 16), (10, 12)),
     ],
     ids=["Stable Diffusion XL", "Stable Diffusion 3"],

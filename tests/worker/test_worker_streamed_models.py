@@ -7,6 +7,7 @@ import pytest
 from tests.worker.small_pipelines import sd1
 from tests.worker.streamed_nets import nothing_stays_behind, streamed
 from tests.worker.test_worker_components import wan_denoiser, wan_vae
+from workshop_gpu.catalogue.blocks import blocks_of
 
 pytestmark = pytest.mark.usefixtures("quiet_libraries")
 
@@ -207,3 +208,96 @@ def test_a_controlnet_is_streamed_beside_the_denoiser(monkeypatch: pytest.Monkey
         assert torch.equal(controlled_latents(pipeline), expected), share
         assert lane.copies > 4
         rotation.end()
+
+
+def cascade() -> Any:
+    """Stable Cascade's: lists of blocks in lists, through which the network itself runs."""
+    import torch
+    from diffusers.models import StableCascadeUNet
+
+    torch.manual_seed(11)
+    return StableCascadeUNet(
+        in_channels=4,
+        out_channels=4,
+        timestep_ratio_embedding_dim=8,
+        conditioning_dim=16,
+        block_out_channels=(16, 16),
+        num_attention_heads=(2, 2),
+        down_num_layers_per_block=(2, 2),
+        up_num_layers_per_block=(2, 2),
+        down_blocks_repeat_mappers=(1, 1),
+        up_blocks_repeat_mappers=(1, 1),
+        block_types_per_layer=(("SDCascadeResBlock", "SDCascadeTimestepBlock"),) * 2,
+        clip_text_in_channels=16,
+        clip_text_pooled_in_channels=16,
+        clip_seq=2,
+        switch_level=(False,),
+    ).eval()
+
+
+def cascaded(net: Any) -> Any:
+    import torch
+
+    generator = torch.Generator().manual_seed(4)
+    with torch.inference_mode():
+        return net(
+            torch.randn((1, 4, 8, 8), generator=generator),
+            torch.tensor([0.5]),
+            clip_text_pooled=torch.randn((1, 1, 16), generator=generator),
+        ).sample
+
+
+def test_lists_in_lists_are_streamed_by_what_is_in_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    expected = cascaded(cascade())
+    nothing_stays_behind(monkeypatch)
+    for share in SHARES:
+        net = cascade()
+        rotation, lane = streamed(net, share=share)
+        assert torch.equal(cascaded(net), expected), share
+        assert lane.copies > 1
+        rotation.end()
+
+
+def large(name: str) -> Any:
+    """Networks as they are offered, without their numbers."""
+    import diffusers
+    import torch
+    import transformers
+
+    with torch.device("meta"):
+        match name:
+            case "sdxl":
+                return diffusers.UNet2DConditionModel(
+                    block_out_channels=(320, 640, 1280),
+                    down_block_types=("DownBlock2D", *("CrossAttnDownBlock2D",) * 2),
+                    up_block_types=(*("CrossAttnUpBlock2D",) * 2, "UpBlock2D"),
+                    transformer_layers_per_block=(1, 2, 10),
+                    attention_head_dim=(5, 10, 20),
+                    cross_attention_dim=2048,
+                    use_linear_projection=True,
+                )
+            case "t5":
+                gated = transformers.T5Config(num_layers=3, feed_forward_proj="gated-gelu")
+                return transformers.T5EncoderModel(gated)
+            case "cascade":
+                return diffusers.models.StableCascadeUNet()
+            case _:
+                return diffusers.FluxTransformer2DModel(num_layers=3, num_single_layers=4)
+
+
+@pytest.mark.parametrize("name", ["sdxl", "t5", "cascade", "flux"])
+def test_a_networks_names_tell_by_which_blocks_it_is_streamed(name: str) -> None:
+    """Else a model would be thought to need much more room than it does, and be refused for it."""
+    from workshop_gpu.worker.blocks import repeated_blocks
+
+    net = large(name)
+
+    def size_of(module: Any) -> int:
+        return sum(tensor.nbytes for tensor in module.parameters())
+
+    told = blocks_of((each, tensor.nbytes) for each, tensor in net.named_parameters())
+    found = [size_of(block) for block in repeated_blocks(net)]
+    assert max(told) == max(found)
+    assert sum(told) == pytest.approx(sum(found), rel=0.15)

@@ -32,6 +32,11 @@ TILE_SIDE = 512
 """Pixels of a tile's side, at most: a VAE's own are often as large as the pictures that its model
 was trained with, and would change nothing for these."""
 
+MOST_IN_LISTS = 0.85
+"""A block of which lists hold so much is streamed by their elements: the up and down blocks of a
+UNet, whose sizes differ by a hundred times. A transformer's block is one piece: of its weights
+three quarters at most are in lists."""
+
 _ENCODERS = ("text_encoder", "image_encoder")
 _MAIN_DENOISERS = ("transformer", "unet")
 _VAES = ("vae", "vqvae", "movq", "vqgan")

@@ -5,10 +5,7 @@ from typing import Any
 
 import torch
 
-_MOST_IN_LISTS = 0.85
-"""A block of which lists hold so much is streamed by their elements: the up and down blocks of a
-UNet, whose sizes differ by a hundred times. A transformer's block is one piece: of its weights
-three quarters at most are in lists."""
+from workshop_gpu.conductor.rungs import MOST_IN_LISTS
 
 
 def repeated_blocks(network: Any) -> list[Any]:
@@ -35,6 +32,9 @@ def _innermost(module: Any) -> Iterator[Any]:
 
 
 def _divided(element: Any) -> list[Any]:
+    if isinstance(element, torch.nn.ModuleList):
+        # Nobody calls a list: the network runs through it.
+        return [block for each in element for block in _divided(each)]
     inner = _inside(element)
     return inner if inner and _mostly(inner, element) else [element]
 
@@ -54,7 +54,7 @@ def _lists(module: Any) -> Iterator[Any]:
 
 
 def _mostly(blocks: list[Any], module: Any) -> bool:
-    return sum(map(_size_bytes, blocks)) >= _MOST_IN_LISTS * _size_bytes(module)
+    return sum(map(_size_bytes, blocks)) >= MOST_IN_LISTS * _size_bytes(module)
 
 
 def _size_bytes(module: Any) -> int:
