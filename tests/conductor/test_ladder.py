@@ -146,6 +146,16 @@ def test_a_load_that_ran_out_of_memory_is_tried_on_a_lower_rung() -> None:
     assert made.state(job) == "done"
 
 
+def test_after_a_load_ran_out_of_memory_what_waits_decides_whether_a_rung_is_left() -> None:
+    """A small picture has room on rungs on which a usual one has none."""
+    made = stage(laddered(), gb=3)
+    small = made.submit("large", pixels=64 * 64)
+    made.fail(kind="out_of_memory")
+    loaded(made)
+    made.answer()
+    assert made.state(small) == "done"
+
+
 @pytest.mark.parametrize("asked", [{"placement": "cpu-encoders"}, {"manner": "cpu-encoders"}])
 def test_a_load_that_ran_out_of_memory_is_not_tried_again_for_a_job_with_that_rung_alone(
     asked: dict[str, str],

@@ -124,6 +124,15 @@ def test_every_rung_that_moves_weights_draws_the_resident_models_picture(
     assert worker.resident_bytes == 0
 
 
+def test_a_load_needs_no_more_room_than_the_model_takes(folder: Path, pool: FakePool) -> None:
+    """What is there already counts once, beside what still comes."""
+    placed = EXACT["some streamed"]
+    takes_bytes = load(loader(pool), folder, placed).weights_bytes
+    assert load(loader(pool, takes_bytes), folder, placed).weights_bytes == takes_bytes
+    with pytest.raises(OutOfMemory):
+        load(loader(pool, takes_bytes * 99 // 100), folder, placed)
+
+
 @pytest.mark.parametrize("pooled", [True, False])
 def test_a_rung_can_be_the_first_that_a_model_is_loaded_into(folder: Path, pooled: bool) -> None:
     pool = FakePool(room=10**9 if pooled else 0)

@@ -64,7 +64,7 @@ class StepDown:
         step = Step(plan.tried_as, Phase.LOAD, held_bytes, asked.name if asked else "")
         state.shortages.add(device.name, model, step, 0, now)
         steps = state.shortages.steps(device.name, model, 0, now)
-        left = rungs_left(state, model, _LOAD_SIZE, steps, device)
+        left = rungs_left(state, model, self._smallest(model), steps, device)
         if not any(not plan.problem for plan in left):
             return no_rung_left(model, Phase.LOAD, steps, left, device)
         text = f"{model} ran out of memory while loading on {device.name}; it is tried otherwise."
@@ -73,6 +73,12 @@ class StepDown:
         device.rest()
         self._fail_those_without(model, now)
         return None
+
+    def _smallest(self, model: str) -> Size:
+        """What is to be drawn once the model is there, and needs the least room."""
+        waiting = (size_of(job) for job in self._state.queue.one_of_each_size(model))
+        smallest = min([_LOAD_SIZE, *waiting], key=lambda size: size.pixels * size.batch)
+        return smallest._replace(placement="", manner="")
 
     def _fail_those_without(self, model: str, now: float) -> None:
         """Nothing is left for jobs that may take only rungs on which loads ran out of memory:

@@ -280,8 +280,8 @@ class Loader:
         """A pretended device is as strict as a real one."""
         if self._card is not None:
             return
-        coming = [len(each.onto) for each in load.journeys.values() if each.onto is not None]
-        needed_bytes = size_bytes + sum(coming)
+        coming = (each for each in load.journeys.values() if each.component.part.device is None)
+        needed_bytes = size_bytes + sum(len(each.onto) for each in coming if each.onto is not None)
         free_bytes = self._device.free_bytes(self.resident_bytes)
         if needed_bytes > free_bytes:
             raise errors.OutOfMemory(f'loading "{load.model}"', needed_bytes, free_bytes, "load")
