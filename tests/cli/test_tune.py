@@ -62,6 +62,20 @@ def test_what_was_measured_is_shown_plotted_and_kept(
     assert len(set(prompts)) == len(prompts) == 5, "text encoders read each of them"
 
 
+def test_a_rung_is_measured_by_whichever_name_it_has(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those of other programs, and those that are put together by hand; where it cannot be, the
+    reason is the one that a job would be told."""
+    names = ["layer_streaming", "encoders=cpu,denoiser=streamed", "sliced"]
+    arguments = ["tune", "shapes-dit", "--device", "cpu:200MB", "--sizes", "64x64", "--steps", "1"]
+    assert main([*arguments, "--rungs", *names, "--data-folder", str(tmp_path)]) == 0
+    rows = capsys.readouterr().out.splitlines()[1:4]
+    assert [row.split()[0] for row in rows] == names
+    assert all(row.endswith(" s") for row in rows[:2]), rows
+    assert "no switch for slices" in rows[2]
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

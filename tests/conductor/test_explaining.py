@@ -9,6 +9,7 @@ from workshop_gpu.client.plans import PlanTable
 from workshop_gpu.conductor import events
 from workshop_gpu.conductor.errors import DeviceUnknown, ModelUnknown, WorkshopError
 from workshop_gpu.conductor.explaining import PlanView
+from workshop_gpu.conductor.ladder import RUNGS
 from workshop_gpu.conductor.memory_settings import MemorySettings
 from workshop_gpu.conductor.planning import Size
 from workshop_gpu.conductor.policy import Policy
@@ -48,6 +49,19 @@ def test_buffers_that_leave_nothing_to_be_streamed_are_named(
     assert note.endswith("(prefetch, swap_space_gb).")
     usual = explained(stage(laddered("blockless"), gb=18), "blockless")
     assert not [note for note in usual.notes if "left out" in note]
+
+
+def test_of_rungs_that_come_to_the_same_the_one_that_was_named_is_shown() -> None:
+    """With so much virtual memory whatever streams the denoiser streams all of it."""
+    whole = MemorySettings(virtual_vram_bytes=16 * GB)
+    memory = msgspec.structs.replace(whole, placement="all-streamed")
+    view = explained(stage(laddered("blockless", memory)), "blockless")
+    (chosen,) = [rung.rung for rung in view.rungs if rung.chosen]
+    assert chosen == "all-streamed"
+    shown = [rung.rung for rung in view.rungs]
+    assert shown == sorted(shown, key=[rung.name for rung in RUNGS].index)
+    unnamed = explained(stage(laddered("blockless", whole)), "blockless")
+    assert "all-streamed" not in [rung.rung for rung in unnamed.rungs]
 
 
 def test_the_rung_that_is_chosen_is_the_one_that_is_loaded() -> None:

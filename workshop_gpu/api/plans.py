@@ -7,6 +7,7 @@ from workshop_gpu.api.generation import complete
 from workshop_gpu.api.handler import WorkshopHandler
 from workshop_gpu.api.schemas import GenerateRequest
 from workshop_gpu.conductor.errors import InvalidRequest
+from workshop_gpu.conductor.planning import Size
 
 
 class PlanHandler(WorkshopHandler):
@@ -29,9 +30,8 @@ class PlanHandler(WorkshopHandler):
         batch = 1 if given is None else given
         if not 1 <= batch <= spec.limits.max_images:
             raise InvalidRequest("batch", f"must be 1 to {spec.limits.max_images}", value=batch)
-        self.answer(
-            self.runtime.plan(model, params.width, params.height, batch, params.steps, device)
-        )
+        size = Size(params.width * params.height, batch, params.steps)
+        self.answer(self.runtime.plan(model, size, device))
 
     def _number(self, name: str) -> int | None:
         """A whole number of the query. Raises InvalidRequest."""

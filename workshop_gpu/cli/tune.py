@@ -31,6 +31,7 @@ from workshop_gpu.conductor.errors import InvalidRequest, ReportedError, Worksho
 from workshop_gpu.conductor.explaining import RungView
 from workshop_gpu.conductor.ladder import AUTO, RUNGS, rung_named
 from workshop_gpu.conductor.learned import Learned
+from workshop_gpu.conductor.planning import Size
 from workshop_gpu.conductor.policy import Policy
 from workshop_gpu.conductor.states import DeviceState, JobState
 from workshop_gpu.host.devices import DeviceConfig, find_devices
@@ -226,6 +227,7 @@ class _Run:
         self._log.addHandler(logging.NullHandler())
         self._log.propagate = False
         self._device = devices[0]
+        self._alone = len(devices) == 1
         self._line = line
         self._runtime = Runtime(RuntimeSettings(devices, folder), catalogue, self._log)
 
@@ -271,17 +273,16 @@ class _Run:
 
     async def _row(self, model: str, params: GenerateParams, rung: str) -> Row:
         size = f"{params.width}x{params.height}"
-        view = self._view(model, params, rung)
-        if view is None:
-            problem = "needs another GPU" if swaps(rung) else "this model has no such rung"
-            return Row(rung, size, 0, 0, 0.0, 0.0, 0.0, problem=problem)
+        if swaps(rung) and self._alone:
+            return Row(rung, size, 0, 0, 0.0, 0.0, 0.0, problem="needs another GPU")
         try:
+            view = self._view(model, params, rung)
             await self._drawn(model, params, rung)  # the first warms up
             seconds_s = await self._drawn(model, params, rung)
         except WorkshopError as error:
             return Row(rung, size, 0, 0, 0.0, 0.0, 0.0, problem=error.message)
         (slot,) = (slot for slot in self._runtime.snapshot().slots if slot.model == model)
-        after = self._view(model, params, rung) or view
+        after = self._view(model, params, rung)
         return Row(
             rung,
             size,
@@ -293,12 +294,17 @@ class _Run:
             view.basis,
         )
 
-    def _rungs(self, model: str, params: GenerateParams) -> tuple[RungView, ...]:
-        size = params.width, params.height
-        return self._runtime.plan(model, *size, 1, params.steps, self._device.id).rungs
+    def _rungs(self, model: str, params: GenerateParams, named: str = "") -> tuple[RungView, ...]:
+        size = Size(params.width * params.height, 1, params.steps, named)
+        return self._runtime.plan(model, size, self._device.id).rungs
 
-    def _view(self, model: str, params: GenerateParams, rung: str) -> RungView | None:
-        return next((each for each in self._rungs(model, params) if each.rung == rung), None)
+    def _view(self, model: str, params: GenerateParams, named: str) -> RungView:
+        """Of a rung by any of its names. Raises WorkshopError."""
+        rung, there = rung_named(named), self._rungs(model, params, named)
+        view = next((each for each in there if rung and each.rung == rung.name), None)
+        if view is None:
+            raise InvalidRequest("rungs", f'"{model}" has no "{named}"; leave it out')
+        return view
 
     async def _drawn(self, model: str, params: GenerateParams, rung: str) -> float:
         """The seconds, for a prompt that no text encoder has read before."""

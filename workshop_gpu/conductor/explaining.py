@@ -32,7 +32,15 @@ from workshop_gpu.conductor.planning import (
 )
 from workshop_gpu.conductor.records import Device, State
 from workshop_gpu.conductor.room import Claim, Room
-from workshop_gpu.conductor.rungs import DENOISER, ENCODERS, RESIDENT, SLICED, TILED, Placement
+from workshop_gpu.conductor.rungs import (
+    DENOISER,
+    ENCODERS,
+    RESIDENT,
+    SLICED,
+    TILED,
+    Placement,
+    Rung,
+)
 from workshop_gpu.conductor.states import SlotState
 from workshop_gpu.conductor.stepping import words_of
 
@@ -125,8 +133,7 @@ def explain(
     whole = RUNGS[:1]
     ladder = has_ladder(state, model)
     allowed = rungs_for(state.models[model].facts.memory, size.placement) if ladder else whole
-    combined = tuple(rung for rung in allowed if rung not in RUNGS)
-    plans = plan_all(question, (*combined, *RUNGS) if ladder else whole)
+    plans = _all_plans(question, allowed) if ladder else plan_all(question, whole)
     option = _option(state, now, model, size, device)
     chosen = None
     if option is not None:
@@ -161,6 +168,15 @@ def explain(
         tuple(_notes(question, known, inert_note(state, model, size.placement))) if ladder else (),
         blocks_of(state, model, device),
     )
+
+
+def _all_plans(question: Question, allowed: Sequence[Rung]) -> tuple[Plan, ...]:
+    """From best to slowest, behind what was put together by hand. Of rungs that come to the same
+    for this model the one that was named is told, as it is asked for."""
+    named = tuple(allowed) if len(allowed) == 1 else ()
+    order = [*dict.fromkeys((*(rung for rung in named if rung not in RUNGS), *RUNGS))]
+    found = plan_all(question, (*named, *RUNGS))
+    return tuple(sorted(found, key=lambda plan: order.index(plan.rung)))
 
 
 def _option(state: State, now: float, model: str, size: Size, device: Device) -> Option | None:

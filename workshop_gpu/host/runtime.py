@@ -387,11 +387,8 @@ class Runtime:
         """What was measured so far."""
         return self._conductor.learned()
 
-    def plan(
-        self, model: str, width: int, height: int, batch: int, steps: int, device: str | None
-    ) -> PlanView:
+    def plan(self, model: str, size: Size, device: str | None) -> PlanView:
         """How the model would be placed for such a job. Raises what `explain` does."""
-        size = Size(width * height, batch, steps)
         return self._conductor.plan(model, size, time.monotonic(), device)
 
     def _reservation(self, reservation: str) -> effects.ReservationView:
