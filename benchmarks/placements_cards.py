@@ -27,6 +27,7 @@ from benchmarks.report import Row, at_most, shown
 from workshop_gpu.catalogue.catalogue import Catalogue
 from workshop_gpu.conductor.errors import WorkshopError
 from workshop_gpu.conductor.explaining import PlanView
+from workshop_gpu.conductor.planning import Size
 from workshop_gpu.conductor.states import DeviceState, JobState
 from workshop_gpu.host.devices import find_devices
 from workshop_gpu.host.records import JobRecord, Participant
@@ -202,7 +203,8 @@ class _Card:
 
     def _plan(self) -> PlanView:
         params = self._params
-        return self._runtime.plan("large", params.width, params.height, 1, params.steps, None)
+        size = Size(params.width * params.height, 1, params.steps)
+        return self._runtime.plan("large", size, None)
 
     async def _drawn(self, *, new: bool = True) -> float:
         """The seconds of a picture, of a prompt that no text encoder has read before or of the last

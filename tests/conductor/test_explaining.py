@@ -209,6 +209,19 @@ def test_who_would_take_nearly_all_of_a_card_is_warned() -> None:
     assert not explained(stage(laddered(), gb=80)).warning
 
 
+def test_a_gpu_that_is_not_there_is_the_reason_why_nothing_fits() -> None:
+    made = stage(laddered(), gb=80)
+    made.tell(events.WorkerDied("gpu0", "exit code 1"))
+    view = explained(made)
+    assert not any(rung.chosen for rung in view.rungs)
+    assert view.warning.startswith("gpu0 is starting: nothing can be had")
+    two = stage(laddered(), devices=("gpu0", "gpu1"), gb=80)
+    two.tell(events.DeviceGone("gpu1", "it fell off the bus"))
+    size = Size(MEGAPIXEL, 1, 28)
+    assert "gpu1 is given up" in two.conductor.plan("large", size, two.now, "gpu1").warning
+    assert not two.conductor.plan("large", size, two.now, "gpu0").warning
+
+
 def test_a_model_of_which_nothing_is_known_has_one_rung() -> None:
     view = explained(stage(events.ModelFacts("plain", file_bytes=GB)), "plain")
     assert [rung.rung for rung in view.rungs] == ["resident"]

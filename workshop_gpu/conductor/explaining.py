@@ -41,7 +41,7 @@ from workshop_gpu.conductor.rungs import (
     Placement,
     Rung,
 )
-from workshop_gpu.conductor.states import SlotState
+from workshop_gpu.conductor.states import DeviceState, SlotState
 from workshop_gpu.conductor.stepping import words_of
 
 _NEARLY_ALL = 0.9
@@ -327,7 +327,11 @@ def _notes(question: Question, known: _Known, inert: str) -> Iterator[str]:
 
 
 def _warning(chosen: Plan | None, device: Device) -> str:
-    """More than 90 % of the card: the next larger picture will not fit as it is."""
+    """The card is not there yet, or it takes more than 90 % of it: then the next larger picture will
+    not fit as it is."""
+    if device.state is not DeviceState.READY:
+        what = "given up" if device.state is DeviceState.LOST else "starting"
+        return f"{device.name} is {what}: nothing can be had there now. Ask again when it is ready."
     total = device.ledger.total_bytes
     if chosen is None or not total or chosen.needed_bytes <= _NEARLY_ALL * total:
         return ""
