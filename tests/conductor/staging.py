@@ -1,10 +1,10 @@
 """A stage for the conductor: events go in by hand, effects come out, time is moved by hand."""
 
-import pickle
 from dataclasses import dataclass, field
 
 import pytest
 
+from tests.conductor.written_down import written_down
 from workshop_gpu.conductor import effects, events
 from workshop_gpu.conductor.conductor import Conductor, Settings
 from workshop_gpu.conductor.effects import Effect, JobView, SlotView
@@ -64,10 +64,10 @@ class Stage:
 
     def refused(self, event: events.Event) -> ErrorReport:
         """Hands over a request that must be refused, and sees that nothing changed."""
-        before = pickle.dumps(self.conductor)
+        before = written_down(self.conductor)
         with pytest.raises(WorkshopError) as caught:
             self.conductor.handle(event, self.now)
-        assert pickle.dumps(self.conductor) == before
+        assert written_down(self.conductor) == before
         return caught.value.report()
 
     def later(self, seconds_s: float) -> list[Effect]:
