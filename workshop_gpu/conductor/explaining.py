@@ -327,11 +327,14 @@ def _notes(question: Question, known: _Known, inert: str) -> Iterator[str]:
 
 
 def _warning(chosen: Plan | None, device: Device) -> str:
-    """The card is not there yet, or it takes more than 90 % of it: then the next larger picture will
-    not fit as it is."""
-    if device.state is not DeviceState.READY:
-        what = "given up" if device.state is DeviceState.LOST else "starting"
-        return f"{device.name} is {what}: nothing can be had there now. Ask again when it is ready."
+    """The card is not there, or this takes more than 90 % of it: the next larger picture will not
+    fit as it is."""
+    if device.state is DeviceState.LOST:
+        return f"{device.name} is given up: nothing can be drawn there."
+    if device.state is DeviceState.STARTING:
+        return (
+            f"{device.name} is starting: what will be free there is not known yet; ask again soon."
+        )
     total = device.ledger.total_bytes
     if chosen is None or not total or chosen.needed_bytes <= _NEARLY_ALL * total:
         return ""
