@@ -136,6 +136,16 @@ def test_where_encoders_stay_on_the_device_nothing_is_kept(folder: Path, worker:
 
 
 @pytest.mark.parametrize("folder", ["sd3"], indirect=True)
+def test_a_model_that_leaves_keeps_no_prompts(folder: Path, worker: Any) -> None:
+    model = load(worker, folder, AWAY["staged"])
+    assert worker.embeddings_bytes == 0
+    drawn(worker, model)
+    assert worker.embeddings_bytes == model.embeddings.size_bytes > 0
+    worker.evict("small")
+    assert (worker.embeddings_bytes, model.embeddings.size_bytes) == (0, 0)
+
+
+@pytest.mark.parametrize("folder", ["sd3"], indirect=True)
 def test_a_prompt_that_was_pushed_out_is_read_again(
     folder: Path, worker: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -253,6 +253,11 @@ class OpenModel:
         self.weights_bytes = sum(whole.values()) + self.own_bytes
         self.resident = True
 
+    def leaves(self, departure: int) -> None:
+        """It is about to leave, as the so-manyth."""
+        self.resident, self.departure = False, departure
+        self.embeddings = Embeddings()
+
     @property
     def own_bytes(self) -> int:
         """What no other model can share of what it takes on the device now."""

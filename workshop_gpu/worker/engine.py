@@ -75,8 +75,8 @@ class Engine:
         """Only while no model comes or goes: its bytes would be taken for what a job left."""
         if not self._mover.quiet:
             return
-        lora_bytes = self._mover.loras.kept_bytes
-        device_bytes, host_bytes = self._leaks.after_job(self._mover.weights_bytes, lora_bytes)
+        weights_bytes, kept_bytes = self._mover.weights_bytes, self._mover.kept_bytes
+        device_bytes, host_bytes = self._leaks.after_job(weights_bytes, kept_bytes)
         if (device_bytes or host_bytes) and self._mover.quiet:
             self._link.send(protocol.Drifted(device_bytes, host_bytes))
 

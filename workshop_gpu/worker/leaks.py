@@ -62,11 +62,11 @@ class LeakCheck:
         self._on_device = Drift(max(_LEAST_DRIFT_BYTES, share_bytes))
         self._on_host = Drift(_HOST_DRIFT_BYTES)
 
-    def after_job(self, weights_bytes: int, lora_bytes: int) -> tuple[int, int]:
-        """Bytes that have not come back, on the device and on the host, where LoRAs are kept that
-        are no leak. No model may be coming or going just now."""
+    def after_job(self, weights_bytes: int, kept_bytes: int) -> tuple[int, int]:
+        """Bytes that have not come back, on the device and on the host, where `kept_bytes` stay for
+        later jobs. No model may be coming or going just now."""
         allocated_bytes = self._device.allocated_bytes() or weights_bytes
         return (
             self._on_device.after_job(weights_bytes, allocated_bytes - weights_bytes),
-            self._on_host.after_job(weights_bytes, own_host_bytes(), lora_bytes),
+            self._on_host.after_job(weights_bytes, own_host_bytes(), kept_bytes),
         )

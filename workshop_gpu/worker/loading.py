@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
 from functools import partial
 
 import torch
@@ -15,13 +14,13 @@ from workshop_gpu.worker.components import Component, OpenModel, streaming_of
 from workshop_gpu.worker.devices import CudaDevice, Device
 from workshop_gpu.worker.filling import BlockReader
 from workshop_gpu.worker.host_copy import OwnCopy
+from workshop_gpu.worker.journeys import Journey, UnderWay
 from workshop_gpu.worker.late_fills import LateFills
 from workshop_gpu.worker.neighbours import Neighbours
 from workshop_gpu.worker.opening import Opener
 from workshop_gpu.worker.pipelines import Plan, modules, plan_model
 from workshop_gpu.worker.placements import (
     Home,
-    Streaming,
     apply,
     check_placement,
     home_in,
@@ -34,36 +33,6 @@ from workshop_gpu.worker.staging import Stager
 from workshop_gpu.worker.stored import OpenFiles
 from workshop_gpu.worker.streaming import CardLane, Lane, PlainLane, Rotation
 from workshop_gpu.worker.turns import Turns
-
-
-@dataclass(eq=False)
-class _Journey:
-    """One block on its way: where it goes (None: to host memory only), and the files that it
-    comes from."""
-
-    component: Component
-    onto: torch.Tensor | None
-    trip: Trip
-    files: OpenFiles | None
-    fills: bool
-    late: bool = False
-    """It fills the pool afterwards."""
-
-
-@dataclass(eq=False)
-class _Load:
-    """A load that goes on: what it has begun, to be finished or undone."""
-
-    model: str
-    progress: LoadProgress
-    placement: Placement
-    most_bytes: int = 0
-    components: list[Component] = field(default_factory=list)
-    journeys: dict[int, _Journey] = field(default_factory=dict)
-    files: list[OpenFiles] = field(default_factory=list)
-    streaming: Streaming | None = None
-    rotation: Rotation | None = None
-    taken_bytes: int = 0
 
 
 class Loader:
@@ -105,15 +74,23 @@ class Loader:
     @property
     def resident_bytes(self) -> int:
         """What all models take on the device together."""
-        own = [m.own_bytes for m in list(self._models.values()) if m.resident]
-        return self._parts.resident_bytes + sum(own)
+        return self._parts.resident_bytes + sum(each.own_bytes for each in self._standing)
+
+    @property
+    def embeddings_bytes(self) -> int:
+        """What they keep on the host of prompts that were read."""
+        return sum(each.embeddings.size_bytes for each in self._standing)
+
+    @property
+    def _standing(self) -> list[OpenModel]:
+        return [each for each in list(self._models.values()) if each.resident]
 
     @property
     def elsewhere_bytes(self) -> dict[str, int]:
         """What its models take of other devices, by the server's names."""
         taken = self._neighbours.whole_bytes
-        for model in list(self._models.values()):
-            if model.resident and (size_bytes := model.elsewhere_bytes):
+        for model in self._standing:
+            if size_bytes := model.elsewhere_bytes:
                 taken[model.placement.source] = taken.get(model.placement.source, 0) + size_bytes
         return taken
 
@@ -173,7 +150,7 @@ class Loader:
     ) -> None:
         size_bytes = sum(component.size_bytes for component in model.components)
         progress = LoadProgress(size_bytes, on_progress)
-        load = _Load(model.source.model, progress, placement, most_bytes)
+        load = UnderWay(model.source.model, progress, placement, most_bytes)
         load.components.extend(model.components)
         for component in model.components:
             component.home = home_in(placement, component.name)
@@ -190,7 +167,7 @@ class Loader:
             raise
         self._stands(model, load)
 
-    def _stands(self, model: OpenModel, load: _Load) -> None:
+    def _stands(self, model: OpenModel, load: UnderWay) -> None:
         """The model is where it was to be."""
         model.rotation = load.rotation
         model.ordered = load.placement
@@ -201,7 +178,7 @@ class Loader:
         self, plan: Plan, on_progress: OnProgress, placement: Placement, most_bytes: int
     ) -> OpenModel:
         name = plan.source.model
-        load = _Load(name, LoadProgress(plan.size_bytes, on_progress), placement, most_bytes)
+        load = UnderWay(name, LoadProgress(plan.size_bytes, on_progress), placement, most_bytes)
         try:
             pipeline = self._opener.open(plan, placement, load.files, partial(self._set_out, load))
             self._arrive(load)
@@ -218,13 +195,13 @@ class Loader:
         return model
 
     def _set_out(
-        self, load: _Load, component: Component, size_bytes: int, files: OpenFiles
+        self, load: UnderWay, component: Component, size_bytes: int, files: OpenFiles
     ) -> None:
         load.components.append(component)
         load.progress.expect(component, size_bytes)
         self._send(load, component, files)
 
-    def _send(self, load: _Load, component: Component, files: OpenFiles | None = None) -> None:
+    def _send(self, load: UnderWay, component: Component, files: OpenFiles | None = None) -> None:
         """Let a block set out to the device, or to host memory where it lives there.
 
         Not if it is there already or on its way for another component.
@@ -267,16 +244,16 @@ class Loader:
         else:
             trip = Trip()
             on_bytes(part.size_bytes)
-        load.journeys[id(part)] = _Journey(component, onto, trip, files, fills, late)
+        load.journeys[id(part)] = Journey(component, onto, trip, files, fills, late)
 
-    def _check_limit(self, load: _Load, size_bytes: int) -> None:
+    def _check_limit(self, load: UnderWay, size_bytes: int) -> None:
         """Refuse what is more than the order lets the model take, before it comes."""
         load.taken_bytes += size_bytes
         if load.most_bytes and load.taken_bytes > load.most_bytes:
             what = f'loading "{load.model}"'
             raise errors.OutOfMemory(what, load.taken_bytes, load.most_bytes, "load")
 
-    def _check_room(self, load: _Load, size_bytes: int) -> None:
+    def _check_room(self, load: UnderWay, size_bytes: int) -> None:
         """A pretended device is as strict as a real one."""
         if self._card is not None:
             return
@@ -292,7 +269,7 @@ class Loader:
         assert part.host is not None
         return part.host.tensor()
 
-    def _arrive(self, load: _Load) -> None:
+    def _arrive(self, load: UnderWay) -> None:
         """Wait for everything, and let the modules show it."""
         for journey in load.journeys.values():
             self._finish(load, journey)
@@ -315,7 +292,7 @@ class Loader:
         self._end(load)
         load.progress.finish()
 
-    def _finish(self, load: _Load, journey: _Journey) -> None:
+    def _finish(self, load: UnderWay, journey: Journey) -> None:
         digest = journey.trip.finish()
         if not journey.fills:
             return
@@ -336,7 +313,7 @@ class Loader:
         if self._card is None and now.host is not None and journey.onto is not None:
             journey.onto = now.host.tensor()
 
-    def _stream(self, load: _Load) -> None:
+    def _stream(self, load: UnderWay) -> None:
         """Bring what stays of the streamed components, and set up the buffers for the rest."""
         plan = streaming_of(load.components, load.placement)
         if plan is None:
@@ -366,7 +343,7 @@ class Loader:
         if plan.all_units:
             load.rotation = Rotation(plan.all_units, memories, self._lane)
 
-    def _send_elsewhere(self, load: _Load) -> None:
+    def _send_elsewhere(self, load: UnderWay) -> None:
         """Bring to another device what lives there, and what is streamed from there."""
         if load.placement.source in HOST:
             return
@@ -388,7 +365,7 @@ class Loader:
         if part.host is not None and part.complete:
             part.pinned = self._carrier.pin(part.host, part.pinned, at_once=at_once)
 
-    def _undo(self, load: _Load) -> None:
+    def _undo(self, load: UnderWay) -> None:
         """Nothing is under way any more, and the device has nothing of this load."""
         for journey in load.journeys.values():
             journey.trip.give_up()
@@ -403,7 +380,7 @@ class Loader:
                 component.part.device = None
         self._end(load)
 
-    def _end(self, load: _Load) -> None:
+    def _end(self, load: UnderWay) -> None:
         load.journeys.clear()
         for files in load.files:
             files.close()
@@ -426,9 +403,8 @@ class Loader:
             return 0
         before_bytes = self.resident_bytes
         with model.in_use:
-            model.resident = False
             self._departures += 1
-            model.departure = self._departures
+            model.leaves(self._departures)
             withdraw(model.placement, model.pipeline)
             with self._weights_go():
                 if model.rotation is not None:

@@ -120,6 +120,11 @@ class Mover:
         """What all models take on the device together."""
         return self._loader.resident_bytes
 
+    @property
+    def kept_bytes(self) -> int:
+        """What is kept on the host for later jobs: LoRAs, and what encoders gave for prompts."""
+        return self.loras.kept_bytes + self._loader.embeddings_bytes
+
     def explain(
         self,
         outcome: OutOfMemory | Broken | Cancelled | errors.ErrorReport,
