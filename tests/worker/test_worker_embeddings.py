@@ -2,7 +2,6 @@
 no bit of the picture."""
 
 import io
-import warnings
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,16 +12,19 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.worker import test_worker_placements as on_rungs
 from tests.worker.bare_pipelines import same_pixels
 from tests.worker.fake_pool import FakePool
 from tests.worker.opening import loader
 from tests.worker.small_loras import bare_picture_with, save_lora
 from tests.worker.test_worker_healing import run
-from tests.worker.test_worker_placements import ALL, MAKES, WANTED, drawn_as, hooks, load
+from tests.worker.test_worker_placements import ALL, WANTED, drawn_as, hooks, load
 from workshop_gpu.conductor.rungs import DENOISER, ENCODERS, RESIDENT, VAE, Placement
 from workshop_gpu.worker.protocol import GenerateParams
 
 pytestmark = pytest.mark.usefixtures("quiet_libraries")
+
+folder = on_rungs.folder
 
 AWAY = {
     "staged": Placement(staged=(ENCODERS,)),
@@ -31,13 +33,6 @@ AWAY = {
     "everything staged": Placement(staged=(ENCODERS, DENOISER, VAE)),
     "on the CPU": Placement(on_cpu=(ENCODERS,)),
 }
-
-
-@pytest.fixture(scope="module", params=MAKES)
-def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the libraries' advice is no error of ours
-        return MAKES[request.param](tmp_path_factory.mktemp("make") / request.param)
 
 
 @pytest.fixture

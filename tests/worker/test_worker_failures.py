@@ -97,21 +97,21 @@ def test_what_the_driver_did_is_told_from_what_it_was_asked_for(
     assert message in outcome.problem
 
 
+def executed(code: str) -> "subprocess.CompletedProcess[str]":
+    """A process of its own, which the code may end."""
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=ANSWER_S)
+
+
 def test_a_worker_whose_driver_failed_in_an_order_ends_though_the_card_answers() -> None:
     code = (
-        "import sys; from workshop_gpu.worker.devices import CpuDevice; "
+        "from workshop_gpu.worker.devices import CpuDevice; "
         "from workshop_gpu.worker.failures import Broken; "
         "from workshop_gpu.worker.moving import give_back; "
         "give_back(CpuDevice(10**9), Broken('as asked', by_driver=False)); print('goes on'); "
         "give_back(CpuDevice(10**9), Broken('CUDA error: 208', by_driver=True)); print('not here')"
     )
-    ended = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=ANSWER_S,
-    )
+    ended = executed(code)
     assert (ended.returncode, ended.stdout) == (5, "goes on\n")
     assert "the card's driver failed: CUDA error: 208" in ended.stderr
 
@@ -139,13 +139,7 @@ def test_a_thread_that_breaks_takes_the_worker_with_it() -> None:
         "thread = threading.Thread(target=lambda: 1 / 0, name='moves'); "
         "thread.start(); thread.join(); print('goes on')"
     )
-    ended = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=ANSWER_S,
-    )
+    ended = executed(code)
     assert ended.returncode == 6
     assert ended.stdout == ""
     assert "its thread moves broke: ZeroDivisionError" in ended.stderr

@@ -60,7 +60,7 @@ class Embeddings:
         if key not in self._kept:
             return None
         self._kept.move_to_end(key)
-        return _restored(self._kept[key][0])
+        return _with_tensors(_restored, self._kept[key][0])
 
     def keep(self, key: str, copy: Any) -> None:
         """Of what `encode_prompt` gave, a copy by `copied`."""
@@ -110,16 +110,20 @@ def _copied(value: Any) -> Any:
     raise _Unknown
 
 
-def _in_host_memory(value: Any) -> Any:
+def _with_tensors(change: Callable[[_Kept], object], value: Any) -> Any:
     if isinstance(value, _Kept):
-        return value._replace(copy=value.copy.to("cpu"))
-    return type(value)(map(_in_host_memory, value)) if type(value) in (list, tuple) else value
+        return change(value)
+    if type(value) in (list, tuple):
+        return type(value)(_with_tensors(change, each) for each in value)
+    return value
 
 
-def _restored(value: Any) -> Any:
-    if isinstance(value, _Kept):
-        return value.copy.to(value.device, copy=True)
-    return type(value)(map(_restored, value)) if type(value) in (list, tuple) else value
+def _in_host_memory(tensor: _Kept) -> _Kept:
+    return tensor._replace(copy=tensor.copy.to("cpu"))
+
+
+def _restored(tensor: _Kept) -> torch.Tensor:
+    return tensor.copy.to(tensor.device, copy=True)
 
 
 def _size_bytes(value: Any) -> int:
@@ -174,6 +178,6 @@ class Reading:
             return
         for key, copy in fresh.items():
             if key and copy is not None:
-                self._embeddings.keep(key, _in_host_memory(copy))
+                self._embeddings.keep(key, _with_tensors(_in_host_memory, copy))
         if self._prompts and not self._else:
             self._embeddings.note(self._call, frozenset(self._prompts))
