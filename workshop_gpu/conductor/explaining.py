@@ -332,9 +332,7 @@ def _warning(chosen: Plan | None, device: Device) -> str:
     if device.state is DeviceState.LOST:
         return f"{device.name} is given up: nothing can be drawn there."
     if device.state is DeviceState.STARTING:
-        return (
-            f"{device.name} is starting: what will be free there is not known yet; ask again soon."
-        )
+        return f"{device.name} is starting: these figures are older; ask again when it is ready."
     total = device.ledger.total_bytes
     if chosen is None or not total or chosen.needed_bytes <= _NEARLY_ALL * total:
         return ""
